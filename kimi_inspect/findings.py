@@ -1,0 +1,76 @@
+"""The codes of findings, their severities, and the one place that makes a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from kimi_inspect.values import Finding, Severity
+
+__all__ = ["SEVERITIES", "finding", "in_order", "printable"]
+
+MAX_EXAMPLES = 10
+
+SEVERITIES: dict[str, Severity] = {
+    "truncated": Severity.ERROR,
+    "gap": Severity.ERROR,
+    "trailing-bytes": Severity.ERROR,
+    "bad-padding": Severity.ERROR,
+    "metadata-not-string": Severity.ERROR,
+    "duplicate-key": Severity.ERROR,
+    "shard-missing": Severity.ERROR,
+    "shard-unreadable": Severity.ERROR,
+    "duplicate-tensor": Severity.ERROR,
+    "size-differs-from-listing": Severity.ERROR,
+    "scale-missing": Severity.ERROR,
+    "scale-shape": Severity.ERROR,
+    "unknown-type": Severity.WARNING,
+    "leading-space": Severity.WARNING,
+    "config-unreadable": Severity.WARNING,
+    "packing-disagrees": Severity.WARNING,
+    "duplicate-copy": Severity.INFO,
+    "unclassified": Severity.INFO,
+}
+"""What each code means for whoever loads the checkpoint; docs/findings.md explains them."""
+
+
+def finding(
+    code: str,
+    where: str,
+    message: str,
+    *,
+    examples: Iterable[str] = (),
+    expected: object = None,
+    actual: object = None,
+    file: str | None = None,
+    tensor: str | None = None,
+    layer: int | None = None,
+    count: int = 1,
+) -> Finding:
+    """Make a finding of a known code; its severity comes from the table."""
+    return Finding(
+        code=code,
+        severity=SEVERITIES[code],
+        where=printable(where),
+        message=printable(message),
+        expected=expected,
+        actual=actual,
+        file=file,
+        tensor=tensor,
+        layer=layer,
+        count=count,
+        examples=tuple(islice(examples, MAX_EXAMPLES)),
+    )
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings gravest first, those of one severity as they came."""
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda item: order.index(item.severity)))
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every character that a terminal may obey written as an escape such as ``\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,0 +1,180 @@
+"""What a source string means."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from attrs import frozen
+
+from kimi_inspect.errors import InvalidSourceError, OfflineError
+from kimi_inspect.findings import printable
+from kimi_inspect.http_status import public_url
+from kimi_inspect.remote import HubRepository, PlainFiles
+from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles
+from kimi_inspect.transport import DEFAULT_TIMEOUT, origin
+
+__all__ = ["Location", "Source", "locate"]
+
+Source = str | os.PathLike[str] | Mapping[str, ByteSource]
+"""A source string, a path, or byte sources of the caller's own by path."""
+
+WEIGHT_SUFFIXES = (".safetensors", ".gguf")
+DEFAULT_HUB = "https://huggingface.co"
+
+_REPOSITORY = re.compile(r"(?P<repo>[^/@:\s]+/[^/@:\s]+)(?:@(?P<revision>[^:\s]+))?(?::(?P<set>.+))?")
+_PAGE = re.compile(r"/(?P<repo>[^/]+/[^/]+)(?:/(?:tree|blob|resolve)/(?P<revision>[^/]+)(?:/(?P<path>.*))?)?/?")
+
+
+@frozen(kw_only=True)
+class Location:
+    """Where a source string leads.
+
+    Attributes:
+        store: the folder or repository.
+        set_name: the set chosen after a colon, or None.
+        member: the file that the wanted set holds, or None.
+    """
+
+    store: FileStore
+    set_name: str | None = None
+    member: str | None = None
+
+
+@frozen(kw_only=True)
+class _Hub:
+    repo_id: str
+    revision: str | None
+    set_name: str | None = None
+    member: str | None = None
+    endpoint: str | None = None
+
+
+def locate(
+    source: Source,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    endpoint: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Location:
+    """Find the store that `source` names; nothing is read yet.
+
+    Raises:
+        InvalidSourceError: the string names none.
+        OfflineError: offline mode is on and the Hub's cache does not hold the repository.
+    """
+    if isinstance(source, Mapping):
+        return Location(store=MappedFiles(source))
+    if not isinstance(source, str) or _is_local(source):
+        return _local(Path(source).expanduser())
+    scheme, _, rest = source.partition("://")
+    if not rest:
+        return _hub(_repository(source, source, revision), token, endpoint, timeout)
+    if scheme == "hf":
+        return _hub(_repository(rest.removeprefix("models/"), source, revision), token, endpoint, timeout)
+    if scheme in ("http", "https"):
+        page = _page(source, revision, endpoint)
+        if page:
+            return _hub(page, token, endpoint, timeout)
+        if urlsplit(source).path.endswith(WEIGHT_SUFFIXES):
+            name = unquote(urlsplit(source).path.rpartition("/")[2])
+            return Location(store=PlainFiles(source, timeout=timeout), member=name)
+    raise _invalid(public_url(source) if scheme in ("http", "https") else source)
+
+
+def _invalid(source: str) -> InvalidSourceError:
+    return InvalidSourceError(
+        f"{printable(source)!r} names no checkpoint",
+        expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or http(s) address ending in .safetensors",
+    )
+
+
+def _is_local(source: str) -> bool:
+    if "://" in source:
+        return False
+    return source in (".", "..", "~") or source.startswith(("./", "../", "/", "~/")) or source.endswith(WEIGHT_SUFFIXES)
+
+
+def _local(path: Path) -> Location:
+    if path.is_dir() or not path.name.endswith(WEIGHT_SUFFIXES):
+        return Location(store=LocalFolder(path, commit=_snapshot_commit(path)))
+    folder = path.parent
+    return Location(store=LocalFolder(folder, source=str(path), commit=_snapshot_commit(folder)), member=path.name)
+
+
+def _snapshot_commit(path: Path) -> str | None:
+    """Return the commit that a folder of the Hub's cache is named after."""
+    resolved = path.resolve()
+    return resolved.name if resolved.parent.name == "snapshots" and re.fullmatch(r"[0-9a-f]{40}", resolved.name) else None
+
+
+def _repository(text: str, source: str, revision: str | None) -> _Hub:
+    match = _REPOSITORY.fullmatch(text)
+    if not match:
+        raise _invalid(source)
+    return _Hub(repo_id=match["repo"], revision=_one_revision(match["revision"], revision), set_name=match["set"])
+
+
+def _one_revision(written: str | None, given: str | None) -> str | None:
+    if written and given and written != given:
+        raise InvalidSourceError("two revisions are named", expected=written, actual=given)
+    return written or given
+
+
+def _page(url: str, revision: str | None, endpoint: str | None) -> _Hub | None:
+    """Read an address pasted from the Hub's pages."""
+    from huggingface_hub import constants
+
+    hubs = {origin(hub): hub for hub in (DEFAULT_HUB, "https://hf.co", constants.ENDPOINT, endpoint) if hub}
+    match = _PAGE.fullmatch(urlsplit(url).path)
+    hub = hubs.get(origin(url))
+    if hub is None or match is None:
+        return None
+    path = unquote(match["path"] or "")
+    return _Hub(
+        repo_id=unquote(match["repo"]),
+        revision=_one_revision(unquote(match["revision"]) if match["revision"] else None, revision),
+        member=path if path.endswith(WEIGHT_SUFFIXES) else None,
+        endpoint=DEFAULT_HUB if hub == "https://hf.co" else hub,
+    )
+
+
+def _hub(found: _Hub, token: str | bool | None, endpoint: str | None, timeout: float) -> Location:
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(found.repo_id)
+    except HFValidationError:
+        raise _invalid(found.repo_id) from None
+    store: FileStore
+    if constants.is_offline_mode():
+        store = _cached(found)
+    else:
+        store = HubRepository(
+            found.repo_id,
+            revision=found.revision,
+            token=token,
+            endpoint=found.endpoint or endpoint,
+            timeout=timeout,
+        )
+    return Location(store=store, set_name=found.set_name, member=found.member)
+
+
+def _cached(found: _Hub) -> LocalFolder:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = snapshot_download(found.repo_id, revision=found.revision, local_files_only=True)
+    except LocalEntryNotFoundError:
+        raise OfflineError(
+            "offline mode is on and the Hub's cache does not hold this revision; unset HF_HUB_OFFLINE or download it first",
+            file=found.repo_id,
+        ) from None
+    return LocalFolder(folder, source=found.repo_id, commit=Path(folder).name)

@@ -1,0 +1,142 @@
+"""From parsed headers to the tensor table: what each tensor is, and what does not add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kimi_inspect.classifying import Classes, classify
+from kimi_inspect.components import Component
+from kimi_inspect.families import RULES
+from kimi_inspect.findings import finding
+from kimi_inspect.packing import find_packing
+from kimi_inspect.patterns import Patterns
+from kimi_inspect.safetensors import Header, Kind
+from kimi_inspect.sums import exact_sum
+from kimi_inspect.table import COMPONENTS, Columns, TensorTable
+from kimi_inspect.values import Finding
+
+__all__ = ["understand"]
+
+UNCLASSIFIED_SHARE = 0.001
+"""Share of the bytes that may be `other` without a finding."""
+
+
+def understand(
+    headers: Sequence[tuple[str, Header]], config: Mapping[str, Any] | None
+) -> tuple[TensorTable, tuple[Finding, ...]]:
+    """Make the table of all tensors.
+
+    Args:
+        headers: path and header of each shard, in order.
+        config: the parsed config.json, or None.
+    """
+    parts = [header for _, header in headers]
+    names = tuple(header.names for header in parts)
+    first = np.cumsum([0, *map(len, names)])
+    kinds, kind = _merged_kinds(parts)
+    patterns = Patterns.of(names)
+    classes = classify(patterns, RULES)
+
+    def name_of(row: int) -> str:
+        shard = int(np.searchsorted(first, row, side="right")) - 1
+        return names[shard][row - int(first[shard])]
+
+    packing = find_packing(patterns, kinds, kind, config=config, name_of=name_of)
+    repeated = _repeated(patterns)
+    table = TensorTable(
+        Columns(
+            names=names,
+            paths=tuple(path for path, _ in headers),
+            kinds=kinds,
+            looks=tuple(packing.looks),
+            kind=kind,
+            look=packing.look,
+            shard=np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first)),
+            component=classes.component,
+            layer=classes.layer,
+            block=classes.block,
+            expert=classes.expert,
+            experts=_experts(classes, kinds, kind),
+            begin=_joined([header.begin for header in parts]),
+            end=_joined([header.end for header in parts]),
+            repeated=repeated,
+        )
+    )
+    findings = [*packing.findings, *_repeat_findings(table, repeated), *_unclassified(table)]
+    return table, tuple(findings)
+
+
+def _joined(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(columns) if columns else np.zeros(0, np.int64)
+
+
+def _merged_kinds(headers: Sequence[Header]) -> tuple[tuple[Kind, ...], NDArray[np.int32]]:
+    """Renumber the kinds of each header into one list."""
+    merged: dict[Kind, int] = {}
+    columns = [np.zeros(0, np.int32)]
+    for header in headers:
+        codes = np.array([merged.setdefault(kind, len(merged)) for kind in header.kinds] or [0], np.int32)
+        columns.append(codes[header.kind])
+    return tuple(merged), np.concatenate(columns)
+
+
+def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Say how many experts each tensor holds: one of its own number, or its first dimension where they are fused."""
+    routed = classes.component == COMPONENTS.index(Component.ROUTED_EXPERTS)
+    leading = np.array([_dimension(kind.shape) for kind in kinds] or [-1], np.int64)
+    fused = np.where(routed & classes.fused, leading[kind], -1)
+    return np.where(routed & (classes.expert >= 0), 1, fused)
+
+
+def _dimension(shape: tuple[int, ...]) -> int:
+    return shape[0] if shape and shape[0] < 2**31 else -1
+
+
+def _repeated(patterns: Patterns) -> NDArray[np.bool_]:
+    """Mark the tensors whose name has come before: in one file that is an error, so it came in another shard."""
+    repeated = np.zeros(len(patterns.code), bool)
+    # Equal names mix to equal numbers; unequal ones may too, so those few are compared in full.
+    mixed = patterns.key.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + patterns.code.astype(np.uint64)
+    ordered = np.sort(mixed)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    seen: set[tuple[int, int]] = set()
+    for row in np.flatnonzero(np.isin(mixed, twice)).tolist() if len(twice) else []:
+        name = int(patterns.code[row]), int(patterns.key[row])
+        repeated[row] = name in seen
+        seen.add(name)
+    return repeated
+
+
+def _repeat_findings(table: TensorTable, repeated: NDArray[np.bool_]) -> list[Finding]:
+    rows = np.flatnonzero(repeated).tolist()
+    if not rows:
+        return []
+    examples = [table[row] for row in rows[:10]]
+    message = "a tensor of this name stands in another shard too; which one a loader takes is chance"
+    return [
+        finding(
+            "duplicate-tensor",
+            examples[0].shard,
+            message,
+            file=examples[0].shard,
+            tensor=examples[0].name,
+            count=len(rows),
+            examples=[item.name for item in examples],
+        )
+    ]
+
+
+def _unclassified(table: TensorTable) -> list[Finding]:
+    other = table.select(component=Component.OTHER)
+    nbytes, total = exact_sum(other.stored_bytes), exact_sum(table.stored_bytes)
+    if nbytes <= total * UNCLASSIFIED_SHARE:
+        return []
+    message = f"{nbytes:,} bytes in {len(other):,} tensors are of no component that our rules know"
+    names = [other[row].name for row in range(min(len(other), 10))]
+    return [
+        finding("unclassified", "tensors", message, tensor=names[0], count=len(other), examples=names, actual=nbytes)
+    ]

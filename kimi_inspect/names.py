@@ -1,0 +1,67 @@
+"""Tensor names kept once, as bytes; a Python string only for a name that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+__all__ = ["Names"]
+
+SEPARATOR = b"\n"
+
+
+def _array(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    values.setflags(write=False)
+    return values
+
+
+@frozen(eq=False)
+class Names(Sequence[str]):
+    """An immutable sequence of names in one UTF-8 string.
+
+    Attributes:
+        blob: the names in order, one newline between two.
+        ends: int64 [n], where each name ends in `blob`, in bytes.
+    """
+
+    blob: bytes
+    ends: NDArray[np.int64] = field(converter=_array)
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Names:
+        """Pack `names`."""
+        text = "\n".join(names)
+        blob = text.encode()
+        lengths = map(len, names) if len(blob) == len(text) else (len(name.encode()) for name in names)
+        ends = np.fromiter(lengths, np.int64, len(names))
+        return cls(blob, np.cumsum(ends) + np.arange(len(names)))
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """int64 [n], where each name starts in `blob`, in bytes."""
+        starts = np.zeros_like(self.ends)
+        starts[1:] = self.ends[:-1] + 1
+        return starts
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def raw(self, index: int) -> bytes:
+        """Return one name as bytes."""
+        begin = int(self.ends[index - 1]) + 1 if index else 0
+        return self.blob[begin : int(self.ends[index])]
+
+    def split(self, blob: bytes) -> list[bytes]:
+        """Cut `blob`, which is this one with characters replaced one for one, into names."""
+        if blob.count(SEPARATOR) == len(self) - 1:
+            return blob.split(SEPARATOR)
+        return [blob[begin:end] for begin, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode() for name in self.split(self.blob))
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def, override]  # noqa: ANN001, ANN204
+        return self.raw(range(len(self))[index]).decode()

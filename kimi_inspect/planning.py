@@ -1,0 +1,29 @@
+"""How a parser asks for bytes: a generator that yields the range it needs and is sent those bytes.
+
+The parser never fetches and the fetcher never parses, so one parser serves files, HTTP and tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from kimi_inspect.values import ByteRange
+
+__all__ = ["Plan", "run"]
+
+T = TypeVar("T")
+
+Plan = Generator[ByteRange, bytes, T]
+"""Yields non-empty ranges inside the file, is sent exactly their bytes, returns the parsed value."""
+
+
+def run(plan: Plan[T], read: Callable[[int, int], bytes]) -> T:
+    """Drive `plan` with `read(begin, end)` until it returns its value."""
+    try:
+        wanted = next(plan)
+        while True:
+            wanted = plan.send(read(wanted.begin, wanted.end))
+    except StopIteration as stop:
+        value: T = stop.value
+        return value

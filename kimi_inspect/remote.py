@@ -1,0 +1,331 @@
+"""Files and folders behind HTTP: plain addresses, and repositories on the Hub."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from kimi_inspect import __version__
+from kimi_inspect.errors import (
+    AuthenticationError,
+    RateLimitedError,
+    SourceError,
+    TransportError,
+    UnsafePathError,
+)
+from kimi_inspect.http_status import UnsatisfiableRangeError, public_url
+from kimi_inspect.sidecars import split_siblings
+from kimi_inspect.sources import ListedFile
+from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, RangeAnswer, Transport, origin
+from kimi_inspect.values import Traffic
+
+__all__ = ["HubRepository", "PlainFiles", "RemoteFile"]
+
+PROBE_BYTES = 1 << 20
+"""First read of a file whose size nobody has told; the answer tells it."""
+
+MAX_PAGE_BYTES = 32 * 1024 * 1024
+MAX_PAGES = 10_000
+"""Listing pages of a thousand entries each that are followed at most."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA1 = re.compile(r"[0-9a-f]{40}")
+
+
+class RemoteFile:
+    """One file behind an address.
+
+    Args:
+        transport: what fetches.
+        url: its address; the signed one that it redirects to serves later parts, as long as it lives.
+        path: what to call it.
+        size: in bytes by the listing; None if the first answer shall tell. An answer that tells another wins.
+        commit, sha256: what every answer that names one must agree with.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        url: str,
+        *,
+        path: str,
+        size: int | None,
+        commit: str | None = None,
+        sha256: str | None = None,
+    ) -> None:
+        self._transport = transport
+        self._url = url
+        self._path = path
+        self._size = size
+        self._commit = commit
+        self._sha256 = sha256
+        self._signed: str | None = None
+        self._front = b""
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes: by the last answer, else by the listing."""
+        if self._size is not None:
+            return self._size
+        try:
+            answer = self._fetch(0, PROBE_BYTES)
+        except UnsatisfiableRangeError as error:
+            if error.file_bytes != 0:
+                raise
+            self._size = 0  # an empty file has no range to ask for
+            return 0
+        self._front = answer.data
+        return answer.file_bytes
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return the bytes from `begin` up to `end`."""
+        front = self._front[begin:end]
+        return front if len(front) == end - begin else front + self._fetch(begin + len(front), end).data
+
+    def _fetch(self, begin: int, end: int) -> RangeAnswer:
+        if self._signed:
+            try:
+                return self._take(self._signed, begin, end)
+            except RateLimitedError:
+                raise
+            except SourceError:
+                self._signed = None  # expired, most likely: ask for a new one
+        return self._take(self._url, begin, end)
+
+    def _take(self, url: str, begin: int, end: int) -> RangeAnswer:
+        answer = self._transport.read_range(url, begin, end, file=self._path, patient=url == self._url)
+        self._agree(answer.facts)
+        if answer.url != self._url:
+            self._signed = answer.url
+        self._size = answer.file_bytes
+        return answer
+
+    def _agree(self, facts: FileFacts) -> None:
+        """Hold what the answer says of the file against the listing."""
+        etag = digest_of(facts.etag)
+        for what, expected, actual in (("commit", self._commit, facts.commit), ("SHA-256", self._sha256, etag)):
+            if expected and actual and expected != actual:
+                raise TransportError(
+                    f"the server sends a file of another {what} than the listing says; start again",
+                    file=self._path,
+                    expected=expected,
+                    actual=actual,
+                )
+
+
+def digest_of(etag: str | None) -> str | None:
+    """Return the SHA-256 in an ETag: quoted, weak or bare, but 64 hex digits and no more."""
+    bare = (etag or "").removeprefix("W/").strip('"')
+    return bare if _SHA256.fullmatch(bare) else None
+
+
+class PlainFiles:
+    """A file behind a plain address, and the other parts of the set that its name says it belongs to."""
+
+    commit: str | None = None
+
+    def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._url = url
+        self._transport = Transport(timeout=timeout)
+        self.source = public_url(url)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the reads have cost so far."""
+        return self._transport.traffic
+
+    def list_files(self) -> tuple[ListedFile, ...]:
+        """Return the file, or all parts of its set; their sizes are not known before they are read."""
+        name = unquote(urlsplit(self._url).path.rpartition("/")[2])
+        return tuple(
+            ListedFile(path=path, size=None, url=public_url(self._address(path))) for path in split_siblings(name) or [name]
+        )
+
+    def _address(self, path: str) -> str:
+        query = urlsplit(self._url).query
+        return urljoin(self._url, quote(path)) + (f"?{query}" if query else "")
+
+    def open(self, file: ListedFile) -> RemoteFile:
+        """Return the bytes of a file."""
+        return RemoteFile(self._transport, self._address(file.path), path=file.path, size=None)
+
+    def read_small(self, file: ListedFile, limit: int) -> bytes:
+        """Return all bytes of a side file."""
+        return self._transport.read_file(self._address(file.path), limit=limit, file=file.path)[0]
+
+    def cancel(self) -> None:
+        """Let reads under way stop soon."""
+        self._transport.cancel()
+
+
+class HubRepository:
+    """A model repository on the Hub, pinned to one commit by the first look.
+
+    Args:
+        repo_id: `owner/name`.
+        revision: branch, tag or commit; None for the default branch.
+        token: a token, True for the saved one, False for none, None for the saved one if there is one.
+        endpoint: address of the Hub; None for huggingface_hub's setting.
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        endpoint: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        from huggingface_hub import constants
+
+        self._endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
+        self._repo_id = repo_id
+        self._revision = revision
+        self._commit: str | None = revision if revision and _SHA1.fullmatch(revision) else None
+        secret = _token(token)
+        _warn_if_open(secret, self._endpoint)
+        self._transport = Transport(
+            timeout=timeout, token=secret, token_origin=self._endpoint, user_agent=_user_agent()
+        )
+        self.source = repo_id if revision is None else f"{repo_id}@{revision}"
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the reads have cost so far."""
+        return self._transport.traffic
+
+    @property
+    def commit(self) -> str:
+        """The commit that all reads are pinned to; the first call may ask the Hub for it."""
+        if self._commit is None:
+            self._commit = self._resolve()
+        return self._commit
+
+    def _api(self) -> str:
+        return f"{self._endpoint}/api/models/{self._repo_id}"
+
+    def _resolve(self) -> str:
+        revision = "" if self._revision is None else f"/revision/{quote(self._revision, safe='')}"
+        info, _ = self._transport.read_json(f"{self._api()}{revision}?expand=sha", limit=MAX_PAGE_BYTES, file=self.source)
+        sha = info.get("sha") if isinstance(info, dict) else None
+        if not isinstance(sha, str) or not _SHA1.fullmatch(sha):
+            raise TransportError("the Hub names no commit", file=self.source, expected="40 hex digits", actual=sha)
+        return sha
+
+    def list_files(self) -> tuple[ListedFile, ...]:
+        """Return all files of the commit, by path."""
+        return tuple(sorted(self._entries(), key=lambda file: file.path))
+
+    def _entries(self) -> Iterator[ListedFile]:
+        url: str | None = f"{self._api()}/tree/{self.commit}?recursive=true&expand=false"
+        seen: set[str] = set()
+        while url is not None:
+            seen.add(url)
+            page, headers = self._transport.read_json(url, limit=MAX_PAGE_BYTES, file=self.source)
+            if not isinstance(page, list):
+                raise TransportError("the listing is no list", file=self.source, actual=type(page).__name__)
+            yield from filter(None, map(self._entry, page))
+            url = self._next_page(url, headers.get("link", ""), seen)
+
+    def _next_page(self, url: str, link: str, seen: set[str]) -> str | None:
+        match = re.search(r'<([^<>]*)>\s*;\s*rel="?next"?', link)
+        if not match:
+            return None
+        following = urljoin(url, match[1])
+        if origin(following) != origin(self._endpoint):
+            raise TransportError(
+                "the listing goes on at another server; not followed",
+                file=self.source,
+                expected=self._endpoint,
+                actual=public_url(following),
+                retryable=False,
+            )
+        if following in seen or len(seen) >= MAX_PAGES:
+            raise TransportError("the listing has no end", file=self.source, actual=f"{len(seen)} pages", retryable=False)
+        return following
+
+    def _entry(self, raw: Any) -> ListedFile | None:
+        """Read one entry of the listing; a folder gives None."""
+        from huggingface_hub.hf_api import RepoFile
+
+        try:
+            if raw["type"] != "file":
+                return None
+            file = RepoFile(**raw)
+            size = file.size if file.lfs is None else file.lfs.size
+            if not (isinstance(file.path, str) and type(size) is int and size >= 0):
+                raise TypeError
+        except (KeyError, TypeError, AttributeError):
+            raise TransportError("the listing has an entry of no known form", file=self.source) from None
+        _refuse_unsafe(file.path, self.source)
+        # A gated repository answers asterisks for digests to those without access: not a digest.
+        return ListedFile(
+            path=file.path,
+            size=size,
+            sha256=_hex(_SHA256, file.lfs.sha256) if file.lfs else None,
+            blob_id=None if file.lfs else _hex(_SHA1, file.blob_id),
+            url=self._address(file.path),
+        )
+
+    def _address(self, path: str) -> str:
+        from huggingface_hub import hf_hub_url
+
+        return hf_hub_url(self._repo_id, path, revision=self.commit, endpoint=self._endpoint)
+
+    def open(self, file: ListedFile) -> RemoteFile:
+        """Return the bytes of a file."""
+        return RemoteFile(
+            self._transport,
+            self._address(file.path),
+            path=file.path,
+            size=file.size,
+            commit=self.commit,
+            sha256=file.sha256,
+        )
+
+    def read_small(self, file: ListedFile, limit: int) -> bytes:
+        """Return all bytes of a side file."""
+        return self._transport.read_file(self._address(file.path), limit=limit, file=file.path)[0]
+
+    def cancel(self) -> None:
+        """Let reads under way stop soon."""
+        self._transport.cancel()
+
+
+def _hex(form: re.Pattern[str], value: object) -> str | None:
+    return value if isinstance(value, str) and form.fullmatch(value) else None
+
+
+def _refuse_unsafe(path: str, source: str) -> None:
+    """Refuse a path that the HTTP client would collapse to one outside the repository."""
+    if not path or path.startswith("/") or "\\" in path or "\0" in path or {"..", ".", ""} & set(path.split("/")):
+        raise UnsafePathError("a path in the listing leaves the repository", file=source, actual=repr(path))
+
+
+def _token(token: str | bool | None) -> str | None:
+    from huggingface_hub.errors import LocalTokenNotFoundError
+    from huggingface_hub.utils import get_token_to_send
+
+    try:
+        return get_token_to_send(token)
+    except LocalTokenNotFoundError:
+        raise AuthenticationError("no token is saved; run `hf auth login` or set HF_TOKEN") from None
+
+
+def _user_agent() -> str:
+    """Say who asks. The client library's own builder would send a request of its own for this."""
+    import platform
+
+    import huggingface_hub
+
+    return f"kimi_inspect/{__version__}; hf_hub/{huggingface_hub.__version__}; python/{platform.python_version()}"
+
+
+def _warn_if_open(token: str | None, endpoint: str) -> None:
+    parts = urlsplit(endpoint)
+    if token and parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+        warnings.warn(f"the token travels in clear text to {public_url(endpoint)}; use https", UserWarning, stacklevel=4)

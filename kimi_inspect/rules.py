@@ -1,0 +1,85 @@
+"""Rules that say what a tensor is by its name, and the one place that applies them.
+
+A rule's pattern is compared with the leading parts of a name, parted at the dots:
+
+- ``{layer}``, ``{block}`` and ``{expert}`` stand for a number, and say what it is; ``{}`` for a number that says nothing;
+- ``a|b`` stands for either, ``*`` for any run of characters inside a part;
+- any other digit matches any number (``w1`` is as good as ``w2``): names are judged by their pattern, once for all.
+
+`model.` and `language_model.` may stand before any rule's first part. The first rule that fits decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from attrs import frozen
+
+from kimi_inspect.components import Component
+
+__all__ = ["NOTHING", "Judgement", "Rule", "judge"]
+
+_PREFIX = r"(?:language_model\.)?(?:model\.)?"
+_TOKEN = re.compile(r"\{(\w*)\}|([0-9]+)|([*|])|([^{}0-9*|]+)")
+
+
+@frozen
+class Rule:
+    """Tensors whose name starts with `pattern` are part of `component`.
+
+    Attributes:
+        by_layer: the name is spelled alike in several kinds of attention: the layer's other tensors tell which.
+        fused: the first dimension of the tensor counts experts.
+    """
+
+    pattern: str
+    component: Component
+    by_layer: bool = False
+    fused: bool = False
+
+
+@frozen
+class Judgement:
+    """What a pattern's rule says. Places count the numbers in the name from 0; -1 where there is none such."""
+
+    component: Component
+    by_layer: bool = False
+    fused: bool = False
+    layer: int = -1
+    block: int = -1
+    expert: int = -1
+
+
+NOTHING = Judgement(Component.OTHER)
+"""What is said of a name that no rule fits."""
+
+
+def judge(text: str, rules: Sequence[Rule]) -> Judgement:
+    """Judge a name in which each number is written as one 0."""
+    for rule in rules:
+        match = _compiled(rule.pattern).match(text)
+        if match:
+            places = {
+                what: text.count("0", 0, match.start(what)) for what, found in match.groupdict().items() if found is not None
+            }
+            return Judgement(rule.component, rule.by_layer, rule.fused, **places)
+    return NOTHING
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    parts = [f"(?:{''.join(map(_translated, _TOKEN.finditer(part)))})" for part in pattern.split(".")]
+    return re.compile(_PREFIX + r"\.".join(parts) + r"(?=\.|$)")
+
+
+def _translated(token: re.Match[str]) -> str:
+    number, digits, sign, text = token.groups()
+    if number is not None:
+        return f"(?P<{number}>0)" if number else "0"
+    if digits:
+        return "0"
+    if sign:
+        return r"[^.]*" if sign == "*" else "|"
+    return re.escape(text)

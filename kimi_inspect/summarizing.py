@@ -1,0 +1,144 @@
+"""Counts the tensors of a checkpoint: columns in, report out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, Unpack
+
+import numpy as np
+from attrs import frozen
+
+from kimi_inspect.components import Component
+from kimi_inspect.locating import Source
+from kimi_inspect.opening import Checkpoint, OpenOptions, open_checkpoint
+from kimi_inspect.report import ComponentRow, EncodingRow, ExpertCensus, LayerRow, Report, merged
+from kimi_inspect.sums import exact_sums
+from kimi_inspect.table import COMPONENTS, Look, TensorTable
+from kimi_inspect.values import Role
+
+__all__ = ["inspect", "summarize"]
+
+
+def inspect(source: Source, **options: Unpack[OpenOptions]) -> Report:
+    """Open a checkpoint and report what it holds: `summarize(open_checkpoint(source, …))`, with its options and errors."""
+    return summarize(open_checkpoint(source, **options))
+
+
+def summarize(checkpoint: Checkpoint) -> Report:
+    """Count what an open checkpoint holds; nothing is read."""
+    shards = checkpoint.shards
+    cells = _cells(checkpoint.tensors)
+    known = sum(cell.distinct * (cell.look.parameters or 0) for cell in cells)
+    unknown = sum(cell.distinct for cell in cells if cell.look.parameters is None)
+    return Report(
+        source=checkpoint.source,
+        commit=checkpoint.commit,
+        format=checkpoint.format,
+        architecture=checkpoint.architecture,
+        family=checkpoint.family,
+        set_name=checkpoint.set_name,
+        shard_count=len(shards),
+        complete=checkpoint.complete,
+        file_bytes=sum(shard.file_bytes for shard in shards),
+        header_bytes=sum(shard.header_bytes for shard in shards),
+        tensor_bytes=sum(shard.tensor_bytes for shard in shards),
+        padding_bytes=sum(shard.padding_bytes for shard in shards),
+        missing_bytes=sum(shard.missing_bytes for shard in shards),
+        unread_bytes=sum(shard.unread_bytes for shard in shards),
+        tensor_count=len(checkpoint.tensors),
+        parameters=None if unknown else known,
+        known_parameters=known,
+        unknown_tensors=unknown,
+        components=_by_component(cells),
+        experts=_census(checkpoint),
+        companions=checkpoint.companions,
+        findings=checkpoint.findings,
+        traffic=checkpoint.traffic,
+        layers=_by_layer(cells),
+        files=shards,
+    )
+
+
+@frozen
+class _Cell:
+    """All tensors of one layer (-1: none), component and look; `distinct` leaves out names that came before."""
+
+    layer: int
+    component: Component
+    look: Look
+    count: int
+    distinct: int
+    stored_bytes: int
+
+    def row(self) -> EncodingRow:
+        parameters = self.look.parameters
+        return EncodingRow(
+            encoding=self.look.encoding,
+            tensor_count=self.count,
+            stored_bytes=self.stored_bytes,
+            scale_bytes=0 if self.look.role is Role.WEIGHT else self.stored_bytes,
+            parameters=None if parameters is None and self.distinct else (parameters or 0) * self.distinct,
+        )
+
+
+def _cells(tensors: TensorTable) -> list[_Cell]:
+    columns = tensors.columns
+    looks, components = len(columns.looks), len(COMPONENTS)
+    key = ((columns.layer + 1) * components + columns.component) * looks + columns.look
+    cells, cell_of = np.unique(key, return_inverse=True)
+    counts = np.bincount(cell_of, minlength=len(cells)).tolist()
+    repeated = np.bincount(cell_of[columns.repeated], minlength=len(cells)).tolist()
+    nbytes = exact_sums(cell_of, columns.end - columns.begin, len(cells))
+    return [
+        _Cell(
+            layer=code // looks // components - 1,
+            component=COMPONENTS[code // looks % components],
+            look=columns.looks[code % looks],
+            count=count,
+            distinct=count - again,
+            stored_bytes=size,
+        )
+        for code, count, again, size in zip(cells.tolist(), counts, repeated, nbytes, strict=True)
+    ]
+
+
+def _by_component(cells: Iterable[_Cell]) -> tuple[ComponentRow, ...]:
+    groups: dict[Component, list[EncodingRow]] = {}
+    for cell in cells:
+        groups.setdefault(cell.component, []).append(cell.row())
+    rows = [ComponentRow(component=component, encodings=merged(group)) for component, group in groups.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.stored_bytes, COMPONENTS.index(row.component))))
+
+
+def _by_layer(cells: Iterable[_Cell]) -> tuple[LayerRow, ...]:
+    layers = groupby(cells, key=lambda cell: cell.layer)  # cells come sorted by layer
+    return tuple(
+        LayerRow(layer=None if layer < 0 else layer, components=_by_component(group)) for layer, group in layers
+    )
+
+
+def _census(checkpoint: Checkpoint) -> ExpertCensus | None:
+    columns = checkpoint.tensors.columns
+    routed = columns.component == COMPONENTS.index(Component.ROUTED_EXPERTS)
+    numbered = routed & (columns.expert >= 0) & (columns.layer >= 0)
+    if not numbered.any():
+        return None
+    pairs = np.unique(np.stack([columns.layer[numbered], columns.expert[numbered]]), axis=1)
+    _, per_layer = np.unique(pairs[0], return_counts=True)
+    return ExpertCensus(
+        layers=len(per_layer),
+        per_layer_min=int(per_layer.min()),
+        per_layer_max=int(per_layer.max()),
+        declared=_declared_experts(checkpoint.config),
+    )
+
+
+def _declared_experts(config: Mapping[str, Any] | None) -> int | None:
+    """Return the experts a layer that a config declares, at the top or for the text model."""
+    for level in (config or {}, (config or {}).get("text_config")):
+        for key in ("num_experts", "n_routed_experts", "num_local_experts"):
+            value = level.get(key) if isinstance(level, Mapping) else None
+            if type(value) is int:
+                return value
+    return None

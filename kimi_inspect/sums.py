@@ -1,0 +1,26 @@
+"""Sums of int64 columns as exact Python integers, however large."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["exact_sum", "exact_sums"]
+
+LIMB = 21
+"""Bits summed at a time: 2^32 such limbs still fit the 53 exact bits of a float64, which is what bincount adds in."""
+
+
+def exact_sums(keys: NDArray[np.integer], values: NDArray[np.int64], count: int) -> list[int]:
+    """Sum `values`, none negative, for each of the keys 0 to `count` - 1."""
+    totals = [0] * count
+    for shift in range(0, 63, LIMB):
+        limbs = (values >> shift) & ((1 << LIMB) - 1)
+        sums = np.bincount(keys, weights=limbs, minlength=count)
+        totals = [total + (int(part) << shift) for total, part in zip(totals, sums.tolist(), strict=True)]
+    return totals
+
+
+def exact_sum(values: NDArray[np.int64]) -> int:
+    """Sum `values`, none negative."""
+    return exact_sums(np.zeros(len(values), np.int64), values, 1)[0]

@@ -1,0 +1,318 @@
+"""The one place that speaks HTTP: every request, its checks, retries and limits.
+
+What holds for each answer: it came in time; a part of a file is a 206 whose Content-Range and length are the ones
+asked for, or the front of a 200; the token was sent to its own origin and to no other. The session, its proxies and
+certificates are huggingface_hub's.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+from attrs import field, frozen
+
+from kimi_inspect.errors import (
+    OfflineError,
+    RangeNotSupportedError,
+    RateLimitedError,
+    SourceError,
+    TransportError,
+)
+from kimi_inspect.findings import printable
+from kimi_inspect.http_status import UnsatisfiableRangeError, refuse
+from kimi_inspect.sources import Meter
+from kimi_inspect.values import Traffic
+
+if TYPE_CHECKING:
+    from huggingface_hub.utils import httpx
+
+__all__ = ["DEFAULT_TIMEOUT", "FileFacts", "RangeAnswer", "Transport", "origin"]
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT = 30.0
+"""Seconds without a byte before a connection counts as dead."""
+
+MIN_RATE = 16 * 1024
+"""Bytes a second below which a transfer counts as stalled, after the first `timeout` seconds."""
+
+MAX_TRIES = 5
+MAX_WAIT = 60.0
+"""Seconds: a server that asks for a longer pause is given up, with the pause in the error."""
+
+MAX_HOPS = 8
+MAX_SKIP = 16 * 1024 * 1024
+"""Bytes of a whole-file answer that are passed over to reach the part that was asked for."""
+
+MAX_ASIDE = 64 * 1024
+"""Bytes of a redirect's or an error's body that are read, so that the connection can serve again."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
+
+
+@frozen(kw_only=True)
+class FileFacts:
+    """What the answers on the way to a file's bytes said of it; the Hub says it in the redirect."""
+
+    commit: str | None = None
+    etag: str | None = None
+
+
+@frozen(kw_only=True)
+class RangeAnswer:
+    """Bytes of a file, with its size and the address that finally served them."""
+
+    data: bytes = field(repr=False)
+    file_bytes: int
+    url: str = field(repr=False)
+    facts: FileFacts
+
+
+def origin(url: str) -> tuple[str, str, int]:
+    """Return scheme, host and port: what a token may be sent to."""
+    parts = urlsplit(url)
+    default = {"http": 80, "https": 443}.get(parts.scheme, 0)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or default
+
+
+class Transport:
+    """Sends GET requests and counts them. Safe to share between threads.
+
+    Args:
+        timeout: seconds without a byte before a connection counts as dead.
+        token: sent as a bearer token to `token_origin`, to nobody else.
+        user_agent: how we introduce ourselves.
+        pause: waits some seconds before a retry; returns True if the call was cancelled meanwhile.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        token: str | None = None,
+        token_origin: str | None = None,
+        user_agent: str = "kimi_inspect",
+        pause: Callable[[float], bool] | None = None,
+    ) -> None:
+        self._timeout = timeout
+        self._token = token
+        self._token_origin = origin(token_origin) if token_origin else None
+        self._user_agent = user_agent
+        self._cancelled = threading.Event()
+        self._pause = pause or self._cancelled.wait
+        self._meter = Meter()
+
+    @property
+    def traffic(self) -> Traffic:
+        """Requests sent, redirect hops included, and body bytes received so far."""
+        return self._meter.traffic
+
+    def cancel(self) -> None:
+        """Let every transfer under way stop at its next piece."""
+        self._cancelled.set()
+
+    def read_range(self, url: str, begin: int, end: int, *, file: str, patient: bool = True) -> RangeAnswer:
+        """Read bytes `begin` up to `end` of the file at `url`, fewer only if it ends before.
+
+        Args:
+            url: its address; redirects are followed.
+            begin: first byte.
+            end: one past the last byte, greater than `begin`.
+            file: what to call it in messages.
+            patient: try again after passing failures.
+
+        Raises:
+            SourceError: of the kind that fits.
+        """
+
+        def attempt(end: int = end) -> RangeAnswer:
+            headers = {"range": f"bytes={begin}-{end - 1}", "accept-encoding": "identity"}
+            with self._get(url, headers, file) as (response, facts):
+                data, total = self._range_body(response, begin, end, file)
+                return RangeAnswer(data=data, file_bytes=total, url=str(response.url), facts=facts)
+
+        def clipped() -> RangeAnswer:
+            try:
+                return attempt()
+            except UnsatisfiableRangeError as error:
+                # By the rules a range that only ends beyond the file is served; some servers refuse it all the same.
+                if error.file_bytes is None or not begin < error.file_bytes < end:
+                    raise
+                return attempt(error.file_bytes)
+
+        return self._persist(clipped) if patient else clipped()
+
+    def read_file(self, url: str, *, limit: int, file: str) -> tuple[bytes, Mapping[str, str]]:
+        """Read a whole small file or API answer; return its bytes, decompressed, and the headers.
+
+        Raises:
+            TransportError: it is longer than `limit` bytes.
+            SourceError: of another kind that fits.
+        """
+
+        def attempt() -> tuple[bytes, Mapping[str, str]]:
+            with self._get(url, {"accept-encoding": "gzip"}, file) as (response, _):
+                data = b"".join(self._pieces(response, response.iter_bytes(), limit + 1, file))
+                if len(data) > limit:
+                    raise TransportError(
+                        "longer than anything of its kind", file=file, expected=f"at most {limit:,} bytes", retryable=False
+                    )
+                return data, response.headers
+
+        return self._persist(attempt)
+
+    def read_json(self, url: str, *, limit: int, file: str) -> tuple[Any, Mapping[str, str]]:
+        """Read a JSON answer of at most `limit` bytes; return it decoded, and the headers."""
+        data, headers = self.read_file(url, limit=limit, file=file)
+        try:
+            return msgspec.json.decode(data), headers
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise TransportError("the answer is no JSON", file=file, actual=data[:60]) from None
+
+    def _persist(self, attempt: Callable[[], T]) -> T:
+        """Try again after failures that pass, waiting as long as the server asks."""
+        for tries in range(MAX_TRIES):
+            try:
+                return attempt()
+            except SourceError as error:
+                told = error.retry_after if isinstance(error, RateLimitedError) else None
+                wait = min(2.0**tries / 2, 8.0) if told is None else told
+                if not error.retryable or tries == MAX_TRIES - 1 or wait > MAX_WAIT:
+                    raise
+            if self._pause(wait):
+                break
+        raise TransportError("cancelled", retryable=True)
+
+    @contextmanager
+    def _get(self, url: str, headers: dict[str, str], file: str) -> Iterator[tuple[httpx.Response, FileFacts]]:
+        """Send a request, follow its redirects, and hand over the first answer that is none, body unread."""
+        facts = FileFacts()
+        for _ in range(MAX_HOPS):
+            response = self._send(url, headers, file)
+            try:
+                if facts.commit is None:
+                    facts = _facts(response.headers)
+                if response.status_code not in _REDIRECTS:
+                    if response.status_code not in (200, 206):
+                        self._drain(response, file)
+                        refuse(response, url, file)
+                    yield response, facts
+                    return
+                self._drain(response, file)
+                url = self._next_hop(response, url, file)
+            finally:
+                response.close()
+        raise TransportError("redirected in a circle", file=file, expected=f"at most {MAX_HOPS} hops", retryable=False)
+
+    def _next_hop(self, response: httpx.Response, url: str, file: str) -> str:
+        target = urljoin(url, response.headers.get("location", ""))
+        if urlsplit(target).scheme not in ("http", "https") or target == url:
+            raise TransportError("redirected to no usable address", file=file, retryable=False)
+        return target
+
+    def _send(self, url: str, headers: dict[str, str], file: str) -> httpx.Response:
+        from huggingface_hub.errors import OfflineModeIsEnabled
+        from huggingface_hub.utils import get_session, httpx
+
+        headers = {"user-agent": self._user_agent, **headers}
+        if self._token and origin(url) == self._token_origin:
+            headers["authorization"] = f"Bearer {self._token}"
+        self._meter.add(requests=1)
+        session = get_session()
+        try:
+            request = session.build_request("GET", url, headers=headers, timeout=httpx.Timeout(self._timeout))
+            return session.send(request, stream=True, follow_redirects=False)
+        except OfflineModeIsEnabled:
+            raise OfflineError("offline mode is on; unset HF_HUB_OFFLINE to reach the network", file=file) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TransportError(_reason(error), file=file) from None
+
+    def _drain(self, response: httpx.Response, file: str) -> None:
+        """Read a short body away: closed unread, it would cost the connection."""
+        for _ in self._pieces(response, response.iter_raw(), MAX_ASIDE, file):
+            pass
+
+    def _pieces(self, response: httpx.Response, body: Iterator[bytes], limit: int, file: str) -> Iterator[bytes]:
+        """Yield pieces of a body, `limit` bytes at most, as long as they come fast enough."""
+        from huggingface_hub.utils import httpx
+
+        deadline = time.monotonic() + self._timeout + limit / MIN_RATE
+        left = limit
+        counted = response.num_bytes_downloaded
+        try:
+            for piece in body:
+                yield piece[:left]
+                left -= len(piece)
+                if left <= 0:
+                    break
+                if self._cancelled.is_set():
+                    raise TransportError("cancelled", file=file)
+                if time.monotonic() > deadline:
+                    raise TransportError("the answer comes too slowly", file=file, expected=f"{MIN_RATE:,} bytes a second")
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise TransportError(_reason(error), file=file) from None
+        finally:
+            self._meter.add(bytes_read=response.num_bytes_downloaded - counted)
+
+    def _range_body(self, response: httpx.Response, begin: int, end: int, file: str) -> tuple[bytes, int]:
+        """Check that the answer is the range asked for; return its bytes and the size of the whole file."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise RangeNotSupportedError("the server compresses parts of a file", file=file)
+        if response.status_code == 200:
+            return self._front_of_whole(response, begin, end, file)
+        header = response.headers.get("content-range", "")
+        match = _CONTENT_RANGE.fullmatch(header)
+        if not match:
+            raise RangeNotSupportedError(
+                "a part of the file came without saying which", file=file, expected="a Content-Range", actual=header or None
+            )
+        first, last, total = (int(number) for number in match.groups())
+        if (first, last + 1) != (begin, min(end, total)):
+            raise RangeNotSupportedError(
+                "another part of the file came than was asked for",
+                file=file,
+                offset=begin,
+                expected=f"bytes {begin}-{min(end, total) - 1}",
+                actual=header,
+            )
+        wanted = last + 1 - first
+        data = b"".join(self._pieces(response, response.iter_raw(), wanted + 1, file))
+        if len(data) != wanted:
+            raise TransportError("the answer has another length than it said", file=file, expected=wanted, actual=len(data))
+        return data, total
+
+    def _front_of_whole(self, response: httpx.Response, begin: int, end: int, file: str) -> tuple[bytes, int]:
+        """Take the bytes asked for from an answer that is the whole file, and read no further."""
+        length = response.headers.get("content-length", "")
+        if begin > MAX_SKIP or not length.isdecimal():
+            raise RangeNotSupportedError(
+                "the server sends whole files instead of parts; read it from another server, or download it",
+                file=file,
+                expected="status 206",
+                actual="status 200",
+            )
+        total = int(length)
+        wanted = min(end, total)
+        data = b"".join(self._pieces(response, response.iter_raw(), wanted, file)) if wanted else b""
+        if len(data) != wanted:
+            raise TransportError("the answer has another length than it said", file=file, expected=wanted, actual=len(data))
+        return data[begin:], total
+
+
+def _facts(headers: Mapping[str, str]) -> FileFacts:
+    return FileFacts(commit=headers.get("x-repo-commit"), etag=headers.get("x-linked-etag"))
+
+
+def _reason(error: Exception) -> str:
+    """Describe a failure of the HTTP library; its own words may hold a signed address."""
+    words = str(error)
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
+    return printable(name if not words or "://" in words else f"{name}: {words}")
