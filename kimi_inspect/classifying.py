@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import frozen
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from kimi_inspect.components import Component
 from kimi_inspect.patterns import Patterns
-from kimi_inspect.rules import Judgement, Rule, judge
+from kimi_inspect.rules import Rule, judge
 from kimi_inspect.table import COMPONENTS
 
 __all__ = ["Classes", "classify"]
@@ -39,19 +38,16 @@ def classify(patterns: Patterns, rules: Sequence[Rule]) -> Classes:
     once = {text: judge(text, rules) for text in dict.fromkeys(texts)}
     judgements = [once[text] for text in texts]
 
-    def by_pattern(pick: Callable[[Judgement], int], dtype: type = np.int32) -> NDArray[Any]:
-        return np.array([pick(judgement) for judgement in judgements] or [-1], dtype)
-
-    component = by_pattern(lambda it: _CODES[it.component], np.uint8)[patterns.code]
-    layer = patterns.number(by_pattern(lambda it: it.layer))
-    by_layer = by_pattern(lambda it: it.by_layer, np.bool_)[patterns.code]
+    component = np.array([_CODES[it.component] for it in judgements] or [0], np.uint8)[patterns.code]
+    layer = patterns.number([it.layer for it in judgements])
+    by_layer = np.array([it.by_layer for it in judgements] or [False])[patterns.code]
     component[by_layer] = _attention_of(component, layer, layer[by_layer], ~by_layer)
     return Classes(
         component=component,
         layer=layer,
-        block=patterns.number(by_pattern(lambda it: it.block)),
-        expert=patterns.number(by_pattern(lambda it: it.expert)),
-        fused=by_pattern(lambda it: it.fused, np.bool_)[patterns.code],
+        block=patterns.number([it.block for it in judgements]),
+        expert=patterns.number([it.expert for it in judgements]),
+        fused=np.array([it.fused for it in judgements] or [False])[patterns.code],
     )
 
 

@@ -56,8 +56,9 @@ class Names(Sequence[str]):
 
     def split(self, blob: bytes) -> list[bytes]:
         """Cut `blob`, which is this one with characters replaced one for one, into names."""
-        if blob.count(SEPARATOR) == len(self) - 1:
-            return blob.split(SEPARATOR)
+        parts = blob.split(SEPARATOR) if len(self) else []
+        if len(parts) == len(self):
+            return parts
         return [blob[begin:end] for begin, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
 
     def __iter__(self) -> Iterator[str]:

@@ -21,6 +21,10 @@ MAX_DIGITS = 18
 """Digits of one name that fit an int64; a name with more is a pattern of its own."""
 
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else byte for byte in range(256))
+MAX_NUMBER = 999_999
+"""Layers, blocks and experts are numbered up to this; a number beyond it is something else."""
+
+_NUMBER = re.compile(rb"[0-9]+")
 _POWERS = 10 ** np.arange(MAX_DIGITS + 1, dtype=np.int64)
 
 
@@ -32,85 +36,110 @@ class Patterns:
         masks: each distinct pattern, digit for digit: ``layers.00.w0``.
         code: int32 [n], index into `masks`.
         key: int64 [n], all digits of the name read as one number: with `code`, it tells two names apart.
-        numbers: int64, the numbers of all names, one after another.
-        first: int64 [n], where the numbers of each name start in `numbers`.
     """
 
     masks: list[bytes]
     code: NDArray[np.int32]
     key: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-    first: NDArray[np.int64]
 
     @classmethod
     def of(cls, parts: Sequence[Names]) -> Patterns:
         """Find the patterns of all names in `parts`, one after another."""
         masks: dict[bytes, int] = {}
-        code, key, numbers, first, count = [], [], [], [], 0
+        seen: dict[bytes, _Alike] = {}
+        code, key = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for names in parts:
-            part_first, part_numbers, digits, part_key = _numbers(names)
-            code.append(_codes(names, digits, masks))
-            key.append(part_key)
-            numbers.append(part_numbers)
-            first.append(part_first + count)
-            count += len(part_numbers)
-        return cls(
-            masks=list(masks),
-            code=_joined(code, np.int32),
-            key=_joined(key, np.int64),
-            numbers=_joined(numbers, np.int64),
-            first=_joined(first, np.int64),
-        )
+            # Layers of one kind differ in their numbers alone: the names of most shards look like those of another.
+            blob = names.blob.translate(_DIGITS_TO_ZERO)
+            alike = seen.get(blob)
+            if alike is None or not np.array_equal(alike.ends, names.ends):
+                alike = _Alike.of(names, blob, masks)
+                if not alike.literal.any():
+                    seen[blob] = alike
+            code.append(alike.code)
+            key.append(alike.keys(names.blob))
+        return cls(masks=list(masks), code=np.concatenate(code), key=np.concatenate(key))
 
     @property
     def texts(self) -> list[str]:
         """Each pattern with every number, however long, written as one 0: ``layers.0.w0``."""
-        return [re.sub(rb"[0-9]+", b"0", mask).decode() for mask in self.masks]
+        return [_NUMBER.sub(b"0", mask).decode() for mask in self.masks]
 
-    def number(self, ordinal: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return for each name its number at the place that its pattern has in `ordinal`; -1 for place -1."""
-        place = ordinal[self.code]
-        found = place >= 0
-        result = np.full(len(place), -1, np.int64)
-        result[found] = self.numbers[self.first[found] + place[found]]
-        return result
+    def number(self, places: Sequence[int]) -> NDArray[np.int64]:
+        """Return for each name one of its numbers.
 
+        Args:
+            places: for each pattern which number, counted from 0; -1 for none.
 
-def _joined(parts: list[NDArray[np.int64]], dtype: type) -> NDArray[np.int64]:
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)
-
-
-def _codes(names: Names, digits: NDArray[np.int64], masks: dict[bytes, int]) -> NDArray[np.int32]:
-    masked = names.split(names.blob.translate(_DIGITS_TO_ZERO))
-    for index in np.flatnonzero(digits > MAX_DIGITS).tolist():
-        masked[index] = names.raw(index)
-    for mask in dict.fromkeys(masked):
-        masks.setdefault(mask, len(masks))
-    return np.fromiter(map(masks.__getitem__, masked), np.int32, len(masked))
+        Returns:
+            int64 [n], -1 for none and for a number beyond `MAX_NUMBER`.
+        """
+        cuts = [_cut(mask, place) for mask, place in zip(self.masks, places, strict=True)]
+        divisor, modulus = (np.array(column, np.int64)[self.code] for column in zip(*(cuts or [(1, 1)]), strict=True))
+        number = self.key // divisor
+        number %= modulus
+        number[(modulus == 1) | (number > MAX_NUMBER)] = -1
+        return number
 
 
-def _numbers(names: Names) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each name's numbers start, the numbers, how many digits each name has, and its key.
+def _cut(mask: bytes, place: int) -> tuple[int, int]:
+    """Return the divisor and modulus that cut a number out of the key of a name; modulus 1 if there is none."""
+    widths = [len(number) for number in _NUMBER.findall(mask)]
+    if place < 0 or sum(widths) > MAX_DIGITS:
+        return 1, 1
+    return 10 ** sum(widths[place + 1 :]), 10 ** widths[place]
 
-    A number longer than `MAX_DIGITS` comes out as -1, and so does the key of a name with so many digits.
+
+@frozen(eq=False, kw_only=True)
+class _Alike:
+    """What is common to names that look alike, digits aside.
+
+    Attributes:
+        ends: where each name ends.
+        code: the pattern of each name.
+        literal: whether a name has too many digits and is a pattern of its own.
+        where: where the digits are.
+        power: the power of ten that each digit stands for in the key of its name.
+        first: where, among those, the digits of each name with any start.
+        numbered: whether a name has digits.
     """
-    text = np.frombuffer(names.blob, np.uint8)
-    where = np.flatnonzero((text - np.uint8(ord("0"))) < 10)  # noqa: SIM300: bytes below "0" wrap round
-    digit = (text[where] - np.uint8(ord("0"))).astype(np.int64)
-    begins = np.flatnonzero(np.diff(where, prepend=-2) != 1)
-    numbers = _read(digit, begins)
-    name_begins = np.searchsorted(where, names.starts)
-    counts = np.diff(name_begins, append=len(where))
-    key = np.zeros(len(names), np.int64)
-    key[counts > 0] = _read(digit, name_begins[counts > 0])
-    return np.searchsorted(begins, name_begins), numbers, counts, key
 
+    ends: NDArray[np.int64]
+    code: NDArray[np.int32]
+    literal: NDArray[np.bool_]
+    where: NDArray[np.int64]
+    power: NDArray[np.int64]
+    first: NDArray[np.int64]
+    numbered: NDArray[np.bool_]
 
-def _read(digit: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Read each stretch of digits that starts at one of `begins` as a decimal number."""
-    if not len(begins):
-        return np.zeros(0, np.int64)
-    lengths = np.diff(begins, append=len(digit))
-    power = np.repeat(begins + lengths, lengths) - 1 - np.arange(len(digit))
-    values = np.add.reduceat(digit * _POWERS[np.minimum(power, MAX_DIGITS)], begins)
-    return np.where(lengths > MAX_DIGITS, -1, values)
+    @classmethod
+    def of(cls, names: Names, blob: bytes, masks: dict[bytes, int]) -> _Alike:
+        """Study names whose digits are zeros in `blob`; patterns that are new are added to `masks`."""
+        where = np.flatnonzero(np.frombuffer(blob, np.uint8) == ord("0"))
+        until = np.searchsorted(where, names.ends)
+        counts = np.diff(until, prepend=0)
+        literal = counts > MAX_DIGITS
+        masked = names.split(blob)
+        for index in np.flatnonzero(literal).tolist():
+            masked[index] = names.raw(index)
+        for mask in dict.fromkeys(masked):
+            masks.setdefault(mask, len(masks))
+        exponent = np.repeat(until, counts) - 1 - np.arange(len(where))
+        return cls(
+            ends=names.ends,
+            code=np.fromiter(map(masks.__getitem__, masked), np.int32, len(masked)),
+            literal=literal,
+            where=where,
+            power=_POWERS[np.minimum(exponent, MAX_DIGITS)],
+            first=(until - counts)[counts > 0],
+            numbered=counts > 0,
+        )
+
+    def keys(self, blob: bytes) -> NDArray[np.int64]:
+        """Read all digits of each name as one number; -1 for a name that is a pattern of its own."""
+        keys = np.zeros(len(self.ends), np.int64)
+        if len(self.first):
+            digits = np.frombuffer(blob, np.uint8)[self.where] - np.uint8(ord("0"))
+            keys[self.numbered] = np.add.reduceat(digits * self.power, self.first)
+        keys[self.literal] = -1
+        return keys

@@ -12,6 +12,7 @@ from attrs import frozen
 from kimi_inspect.components import Component
 from kimi_inspect.locating import Source
 from kimi_inspect.opening import Checkpoint, OpenOptions, open_checkpoint
+from kimi_inspect.patterns import MAX_NUMBER
 from kimi_inspect.report import ComponentRow, EncodingRow, ExpertCensus, LayerRow, Report, merged
 from kimi_inspect.sums import exact_sums
 from kimi_inspect.table import COMPONENTS, Look, TensorTable
@@ -124,8 +125,8 @@ def _census(checkpoint: Checkpoint) -> ExpertCensus | None:
     numbered = routed & (columns.expert >= 0) & (columns.layer >= 0)
     if not numbered.any():
         return None
-    pairs = np.unique(np.stack([columns.layer[numbered], columns.expert[numbered]]), axis=1)
-    _, per_layer = np.unique(pairs[0], return_counts=True)
+    pairs = np.unique(columns.layer[numbered] * (MAX_NUMBER + 1) + columns.expert[numbered])
+    _, per_layer = np.unique(pairs // (MAX_NUMBER + 1), return_counts=True)
     return ExpertCensus(
         layers=len(per_layer),
         per_layer_min=int(per_layer.min()),

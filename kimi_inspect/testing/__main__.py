@@ -1,0 +1,65 @@
+"""Serve full-size hollow Kimi checkpoints on the loopback, from a process of its own.
+
+Prints one line of JSON with the endpoint once it listens, and ends when its standard input does, so that it goes with
+the process that started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from kimi_inspect.testing.catalog import Repository
+from kimi_inspect.testing.hollow import HollowFile
+from kimi_inspect.testing.hub import LoopbackHub
+from kimi_inspect.testing.kimi import KIMI_K3_ID, KIMI_K31_PRO_COMMIT, KIMI_K31_PRO_ID, kimi_k3, kimi_k31_pro
+
+__all__ = ["main"]
+
+_MODELS: Mapping[str, tuple[str, str, Callable[[], dict[str, HollowFile]]]] = {
+    "kimi-k3.1-pro": (KIMI_K31_PRO_ID, KIMI_K31_PRO_COMMIT, kimi_k31_pro),
+    "kimi-k3": (KIMI_K3_ID, "", kimi_k3),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until standard input ends; return the exit status."""
+    options = _parser().parse_args(arguments)
+    names = list(_MODELS) if options.model == "all" else [options.model]
+    repositories = [_repository(name) for name in names]
+    with LoopbackHub(repositories, latency=options.latency, port=options.port) as hub:
+        line = {
+            "endpoint": hub.endpoint,
+            "cdn_origin": hub.cdn_origin,
+            "repositories": [r.repo_id for r in repositories],
+        }
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+        # An interrupt at the terminal is meant for whoever started us; it comes to us too.
+        with suppress(KeyboardInterrupt):
+            sys.stdin.buffer.read()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kimi_inspect.testing", description=__doc__)
+    parser.add_argument("--model", choices=[*_MODELS, "all"], default="kimi-k3.1-pro")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="added to every answer")
+    parser.add_argument("--port", type=int, default=0, help="the Hub's port (default: any that is free)")
+    return parser
+
+
+def _repository(name: str) -> Repository:
+    repo_id, commit, build = _MODELS[name]
+    files = build()
+    # Digests and the index are made now, not in the first listing: whoever measures a client should not measure this.
+    for file in files.values():
+        _ = file.sha256
+    return Repository(repo_id=repo_id, files=files, commit=commit)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
