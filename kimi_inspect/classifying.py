@@ -26,9 +26,9 @@ class Classes:
     """
 
     component: NDArray[np.uint8]
-    layer: NDArray[np.int64]
-    block: NDArray[np.int64]
-    expert: NDArray[np.int64]
+    layer: NDArray[np.int32]
+    block: NDArray[np.int32]
+    expert: NDArray[np.int32]
     fused: NDArray[np.bool_]
 
 
@@ -55,7 +55,7 @@ _KINDS_OF_ATTENTION = (Component.KDA_ATTENTION, Component.MLA_ATTENTION, Compone
 
 
 def _attention_of(
-    component: NDArray[np.uint8], layer: NDArray[np.int64], wanted: NDArray[np.int64], certain: NDArray[np.bool_]
+    component: NDArray[np.uint8], layer: NDArray[np.int32], wanted: NDArray[np.int32], certain: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
     """Say for each layer in `wanted` what kind of attention its certain tensors show; two kinds or none: `attention`."""
     result = np.full(len(wanted), _CODES[Component.ATTENTION], np.uint8)

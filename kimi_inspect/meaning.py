@@ -14,7 +14,7 @@ from kimi_inspect.families import RULES
 from kimi_inspect.findings import finding
 from kimi_inspect.packing import find_packing
 from kimi_inspect.patterns import Patterns
-from kimi_inspect.safetensors import Header, Kind
+from kimi_inspect.header import Header, Kind
 from kimi_inspect.sums import exact_sum
 from kimi_inspect.table import COMPONENTS, Columns, TensorTable
 from kimi_inspect.values import Finding
@@ -61,8 +61,8 @@ def understand(
             block=classes.block,
             expert=classes.expert,
             experts=_experts(classes, kinds, kind),
-            begin=_joined([header.begin for header in parts]),
-            end=_joined([header.end for header in parts]),
+            begin=_joined([header.begin + header.header_bytes for header in parts]),
+            end=_joined([header.end + header.header_bytes for header in parts]),
             repeated=repeated,
         )
     )
@@ -84,12 +84,13 @@ def _merged_kinds(headers: Sequence[Header]) -> tuple[tuple[Kind, ...], NDArray[
     return tuple(merged), np.concatenate(columns)
 
 
-def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32]) -> NDArray[np.int64]:
+def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32]) -> NDArray[np.int32]:
     """Say how many experts each tensor holds: one of its own number, or its first dimension where they are fused."""
     routed = classes.component == COMPONENTS.index(Component.ROUTED_EXPERTS)
-    leading = np.array([_dimension(kind.shape) for kind in kinds] or [-1], np.int64)
-    fused = np.where(routed & classes.fused, leading[kind], -1)
-    return np.where(routed & (classes.expert >= 0), 1, fused)
+    leading = np.array([_dimension(kind.shape) for kind in kinds] or [-1], np.int32)
+    experts = np.where(routed & classes.fused, leading[kind], np.int32(-1))
+    experts[routed & (classes.expert >= 0)] = 1
+    return experts
 
 
 def _dimension(shape: tuple[int, ...]) -> int:
@@ -100,7 +101,9 @@ def _repeated(patterns: Patterns) -> NDArray[np.bool_]:
     """Mark the tensors whose name has come before: in one file that is an error, so it came in another shard."""
     repeated = np.zeros(len(patterns.code), bool)
     # Equal names mix to equal numbers; unequal ones may too, so those few are compared in full.
-    mixed = patterns.key.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + patterns.code.astype(np.uint64)
+    mixed = patterns.key.astype(np.uint64)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed += patterns.code.astype(np.uint64)
     ordered = np.sort(mixed)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     seen: set[tuple[int, int]] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 from attrs import field, frozen
@@ -119,8 +120,12 @@ def open_checkpoint(
     listing = store.list_files()
     globs = [files] if isinstance(files, str) else list(files or ())
     chosen = choose_set(listing, source=store.source, name=location.set_name, member=location.member, globs=globs)
-    config, config_findings = _read_config(store, listing, chosen)
-    read = read_shards(store, chosen.files, max_workers=max_workers, max_header_bytes=max_header_bytes, progress=progress)
+    with ThreadPoolExecutor(1) as beside:
+        reading_config = beside.submit(_read_config, store, listing, chosen)
+        read = read_shards(
+            store, chosen.files, max_workers=max_workers, max_header_bytes=max_header_bytes, progress=progress
+        )
+        config, config_findings = reading_config.result()
     return _checkpoint(store, chosen, read, config, [*config_findings, *([] if globs else missing_shards(chosen))])
 
 

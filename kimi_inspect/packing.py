@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kimi_inspect.dtypes import SAFETENSORS_BITS
 from kimi_inspect.findings import finding
 from kimi_inspect.patterns import Patterns
-from kimi_inspect.safetensors import Kind
+from kimi_inspect.header import Kind
 from kimi_inspect.table import Look
 from kimi_inspect.values import Finding, Role
 

@@ -65,21 +65,21 @@ class Patterns:
         """Each pattern with every number, however long, written as one 0: ``layers.0.w0``."""
         return [_NUMBER.sub(b"0", mask).decode() for mask in self.masks]
 
-    def number(self, places: Sequence[int]) -> NDArray[np.int64]:
+    def number(self, places: Sequence[int]) -> NDArray[np.int32]:
         """Return for each name one of its numbers.
 
         Args:
             places: for each pattern which number, counted from 0; -1 for none.
 
         Returns:
-            int64 [n], -1 for none and for a number beyond `MAX_NUMBER`.
+            int32 [n], -1 for none and for a number beyond `MAX_NUMBER`.
         """
         cuts = [_cut(mask, place) for mask, place in zip(self.masks, places, strict=True)]
-        divisor, modulus = (np.array(column, np.int64)[self.code] for column in zip(*(cuts or [(1, 1)]), strict=True))
-        number = self.key // divisor
-        number %= modulus
-        number[(modulus == 1) | (number > MAX_NUMBER)] = -1
-        return number
+        divisor, modulus = (np.array(column, np.int64) for column in zip(*(cuts or [(1, 1)]), strict=True))
+        number = self.key // divisor[self.code]
+        number %= modulus[self.code]
+        number[(modulus == 1)[self.code] | (number > MAX_NUMBER)] = -1
+        return number.astype(np.int32)
 
 
 def _cut(mask: bytes, place: int) -> tuple[int, int]:

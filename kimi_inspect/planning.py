@@ -6,6 +6,7 @@ The parser never fetches and the fetcher never parses, so one parser serves file
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from kimi_inspect.values import ByteRange
@@ -18,12 +19,15 @@ Plan = Generator[ByteRange, bytes, T]
 """Yields non-empty ranges inside the file, is sent exactly their bytes, returns the parsed value."""
 
 
-def run(plan: Plan[T], read: Callable[[int, int], bytes]) -> T:
-    """Drive `plan` with `read(begin, end)` until it returns its value."""
+def run(plan: Plan[T], read: Callable[[int, int], bytes], *, turn: AbstractContextManager[object] | None = None) -> T:
+    """Drive `plan` with `read(begin, end)` until it returns its value; parse only inside `turn`, if one is given."""
+    turn = turn or nullcontext()
     try:
         wanted = next(plan)
         while True:
-            wanted = plan.send(read(wanted.begin, wanted.end))
+            data = read(wanted.begin, wanted.end)
+            with turn:
+                wanted = plan.send(data)
     except StopIteration as stop:
         value: T = stop.value
         return value

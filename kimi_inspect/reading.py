@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import lru_cache
+from threading import Lock
 
 from attrs import frozen
 
 from kimi_inspect.errors import FormatError, KimiInspectError, SourceError
-from kimi_inspect.planning import run
-from kimi_inspect.safetensors import Header, read_header
+from kimi_inspect.planning import Plan, run
+from kimi_inspect.header import Header
+from kimi_inspect.safetensors import layout_of, read_header
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.values import Progress, ProgressCallback
 
@@ -21,6 +24,8 @@ FIRST_READ = 1 << 20
 
 ENOUGH_SEEN = 8
 """Headers after which the longest of them sets the first read; one alone may be a small one."""
+
+LAYOUTS_KEPT = 4
 
 
 @frozen(kw_only=True)
@@ -55,6 +60,44 @@ class _ReadAhead:
         self._seen += 1
 
 
+class _HeaderReader:
+    """Reads one shard's header at a call, from any thread."""
+
+    def __init__(self, store: FileStore, max_header_bytes: int) -> None:
+        self._store = store
+        self._max_header_bytes = max_header_bytes
+        self._ahead = _ReadAhead()
+        # Layers of one kind have the same entries under other names: a few layouts serve all shards.
+        self._layout = lru_cache(maxsize=LAYOUTS_KEPT)(layout_of)
+        # The interpreter runs one parser at a time anyway; taking turns keeps memory small and the readers going.
+        self._turn = Lock()
+
+    def read(self, file: ListedFile) -> ReadShard:
+        """Read a header, or say why it cannot be read."""
+        size = file.size or 0
+        try:
+            source = self._store.open(file)
+            while True:
+                size = source.size
+                header = run(self._plan(file, size), source.read, turn=self._turn)
+                # An answer may tell another size than the listing did; the header is then judged by the true one.
+                if source.size == size:
+                    break
+        except (SourceError, FormatError) as error:
+            return ReadShard(file=file, file_bytes=size, error=error)
+        self._ahead.saw(header)
+        return ReadShard(file=file, file_bytes=size, header=header)
+
+    def _plan(self, file: ListedFile, size: int) -> Plan[Header]:
+        return read_header(
+            size,
+            file=file.path,
+            first_read=self._ahead.bytes,
+            max_header_bytes=self._max_header_bytes,
+            layout=self._layout,
+        )
+
+
 def read_shards(
     store: FileStore,
     files: Sequence[ListedFile],
@@ -67,10 +110,10 @@ def read_shards(
 
     A file that cannot be read is returned with its error. What `progress` raises cancels the rest.
     """
-    ahead = _ReadAhead()
+    reader = _HeaderReader(store, max_header_bytes)
     notify = progress or (lambda _: None)
     with _pool(store, max_workers) as pool:
-        futures = {pool.submit(_read_shard, store, file, ahead, max_header_bytes): file for file in files}
+        futures = {pool.submit(reader.read, file): file for file in files}
         notify(Progress(phase="headers", done=0, total=len(files), unit="files"))
         for done, future in enumerate(as_completed(futures), 1):
             future.result()
@@ -89,20 +132,3 @@ def _pool(store: FileStore, max_workers: int) -> Iterator[ThreadPoolExecutor]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _read_shard(store: FileStore, file: ListedFile, ahead: _ReadAhead, max_header_bytes: int) -> ReadShard:
-    size = file.size or 0
-    try:
-        source = store.open(file)
-        while True:
-            size = source.size
-            plan = read_header(size, file=file.path, first_read=ahead.bytes, max_header_bytes=max_header_bytes)
-            header = run(plan, source.read)
-            # An answer may tell another size than the listing did; the header is then judged by the true one.
-            if source.size == size:
-                break
-    except (SourceError, FormatError) as error:
-        return ReadShard(file=file, file_bytes=size, error=error)
-    ahead.saw(header)
-    return ReadShard(file=file, file_bytes=size, header=header)

@@ -9,90 +9,43 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from itertools import chain
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.dtypes import SAFETENSORS_BITS
-from kimi_inspect.errors import HeaderTooLargeError, MalformedHeaderError, TruncatedError
-from kimi_inspect.findings import finding, printable
+from kimi_inspect.errors import HeaderTooLargeError, TruncatedError
+from kimi_inspect.findings import finding
+from kimi_inspect.header import (
+    MAX_OFFSET,
+    Header,
+    Kind,
+    check_overlap,
+    check_sizes,
+    malformed,
+    place_findings,
+    type_findings,
+)
 from kimi_inspect.names import Names
 from kimi_inspect.planning import Plan
 from kimi_inspect.sidecars import refuse_other_formats
 from kimi_inspect.values import ByteRange, Finding
 
-__all__ = ["MAX_HEADER_BYTES", "Header", "Kind", "parse_header", "read_header"]
+__all__ = ["MAX_HEADER_BYTES", "Layout", "layout_of", "parse_header", "read_header"]
 
 LENGTH_BYTES = 8
-METADATA_KEY = b"__metadata__"
 
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 """Longest header read by default, in bytes: a real file of 1.29 million tensors has 132,095,296."""
 
 MIN_READ_BYTES = 1024
 """A first read of at least this much tells a Git LFS pointer or a web page from weights."""
-
-MAX_OFFSET = 2**60
-"""Offsets beyond this are refused: no file is so long, and sums of int64 stay exact below it."""
-
-
-@frozen
-class Kind:
-    """What a tensor looks like, apart from its name and place. A checkpoint has few kinds and many tensors.
-
-    Attributes:
-        shape: as written in the file.
-        nbytes: size by `shape` and `dtype`; None for a dtype that is not in our table.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int | None
-
-
-@frozen(eq=False, kw_only=True)
-class Header:
-    """One parsed header, its tensors in the order of their bytes.
-
-    Attributes:
-        file_bytes: size of the whole file.
-        header_bytes: length word and JSON.
-        kinds: the distinct looks of its tensors.
-        kind: int32 [n], index into `kinds`.
-        begin, end: int64 [n], the tensor's half-open range, from the start of the file, in bytes.
-        metadata: `__metadata__` with its string values, or None if the header has none.
-    """
-
-    file_bytes: int
-    header_bytes: int
-    names: Names
-    kinds: tuple[Kind, ...]
-    kind: NDArray[np.int32]
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-    metadata: dict[str, str] | None = None
-    findings: tuple[Finding, ...] = ()
-    tensor_bytes: int = field(init=False)
-    missing_bytes: int = field(init=False)
-
-    @tensor_bytes.default
-    def _tensor_bytes(self) -> int:
-        return int((self.end - self.begin).sum())
-
-    @missing_bytes.default
-    def _missing_bytes(self) -> int:
-        return int(np.clip(self.end - np.maximum(self.begin, self.file_bytes), 0, None).sum())
-
-    @property
-    def padding_bytes(self) -> int:
-        """Bytes of the data section that no tensor owns."""
-        return self.file_bytes - self.header_bytes + self.missing_bytes - self.tensor_bytes
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -102,12 +55,59 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 _ENTRY = msgspec.json.Decoder(_Entry)
-_ENTRIES = msgspec.json.Decoder(dict[str, _Entry])
+_ENTRIES = msgspec.json.Decoder(list[_Entry])
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
+@frozen(eq=False, kw_only=True)
+class Layout:
+    """What the entries of a header say, names apart, in the order of the bytes.
+
+    Attributes:
+        order: int64 [n], where each stood in the header.
+        kinds, kind: the distinct looks, and int32 [n] into them.
+        begin, end: int64 [n], from the start of the data.
+    """
+
+    order: NDArray[np.int64]
+    kinds: tuple[Kind, ...]
+    kind: NDArray[np.int32]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+class _EntryError(Exception):
+    """Entry `index` of a header cannot be right."""
+
+    def __init__(self, index: int, problem: str, **details: Any) -> None:
+        super().__init__(problem)
+        self.index = index
+        self.details = details
+
+
+def layout_of(entries: bytes) -> Layout:
+    """Read entries, joined by commas. To spare work on shards that repeat the entries of another, cache this function."""
+    values = _decoded(entries)
+    begin, end = _offsets(values)
+    kinds: dict[tuple[str, tuple[int, ...]], int] = {}
+    kind = np.fromiter([kinds.setdefault((v.dtype, v.shape), len(kinds)) for v in values], np.int32, len(values))
+    order = np.lexsort((end, begin))
+    return Layout(
+        order=order,
+        kinds=tuple(Kind(dtype, shape, _kind_bytes(dtype, shape)) for dtype, shape in kinds),
+        kind=kind[order],
+        begin=begin[order],
+        end=end[order],
+    )
+
+
 def read_header(
-    file_bytes: int, *, file: str, first_read: int = 1 << 20, max_header_bytes: int = MAX_HEADER_BYTES
+    file_bytes: int,
+    *,
+    file: str,
+    first_read: int = 1 << 20,
+    max_header_bytes: int = MAX_HEADER_BYTES,
+    layout: Callable[[bytes], Layout] = layout_of,
 ) -> Plan[Header]:
     """Ask for the header of a file of `file_bytes` bytes and parse it: one range, or two if `first_read` was short.
 
@@ -120,7 +120,7 @@ def read_header(
     header_bytes = _header_bytes(data, file_bytes, file, max_header_bytes)
     if len(data) < header_bytes:
         data += yield ByteRange(len(data), header_bytes)
-    return parse_header(data[:header_bytes], file_bytes, file=file)
+    return parse_header(memoryview(data)[:header_bytes], file_bytes, file=file, layout=layout)
 
 
 def _header_bytes(data: bytes, file_bytes: int, file: str, limit: int) -> int:
@@ -151,89 +151,123 @@ def _header_bytes(data: bytes, file_bytes: int, file: str, limit: int) -> int:
     return LENGTH_BYTES + length
 
 
-def parse_header(data: bytes, file_bytes: int, *, file: str) -> Header:
+def parse_header(
+    data: bytes | memoryview, file_bytes: int, *, file: str, layout: Callable[[bytes], Layout] = layout_of
+) -> Header:
     """Parse and check a whole header.
 
     Args:
         data: the length word and the JSON, nothing after it.
         file_bytes: size of the whole file.
         file: its path, for messages.
+        layout: reads the entries: `layout_of`, or a cache before it.
 
     Raises:
         MalformedHeaderError: it is no JSON of the form above, or it contradicts itself: a name twice, ranges that
             overlap, a range that disagrees with shape and dtype. All else that is wrong is a finding.
     """
-    body, findings = _unpadded(data[LENGTH_BYTES:], file)
-    metadata, raw_metadata, entries = _decode(body, file)
+    body, findings = _unpadded(memoryview(data)[LENGTH_BYTES:], file)
+    entries = _entries(body, file)
+    raw_metadata = bytes(entries.pop("__metadata__", b""))
+    metadata = _metadata(raw_metadata, file)
     findings += [*_metadata_findings(metadata, file), *_repeat_findings(body, raw_metadata, len(entries), file)]
-    names, values = list(entries), list(entries.values())
-    begin, end = _offsets(names, values, file)
-    kinds: dict[tuple[str, tuple[int, ...]], int] = {}
-    kind = np.fromiter([kinds.setdefault((v.dtype, v.shape), len(kinds)) for v in values], np.int32, len(values))
-    if np.any(begin[1:] < begin[:-1]) or np.any(end[1:] < end[:-1]):
-        order = np.lexsort((end, begin))
-        begin, end, kind = begin[order], end[order], kind[order]
-        names = [names[index] for index in order.tolist()]
+    names = list(entries)
+    try:
+        found = layout(b",".join(entries.values()))
+    except _EntryError as error:
+        malformed(f"tensor {names[error.index]!r}: {error}", file, **error.details)
+    except RecursionError:
+        malformed("the header nests deeper than any header does", file)
+    in_order = np.array_equal(found.order, np.arange(len(names)))
     header = Header(
         file_bytes=file_bytes,
         header_bytes=len(data),
-        names=Names.of(names),
-        kinds=tuple(Kind(dtype, shape, _kind_bytes(dtype, shape)) for dtype, shape in kinds),
-        kind=kind,
-        begin=begin + len(data),
-        end=end + len(data),
+        names=Names.of(names if in_order else [names[index] for index in found.order.tolist()]),
+        kinds=found.kinds,
+        kind=found.kind,
+        begin=found.begin,
+        end=found.end,
         metadata=_strings(metadata),
-        findings=(),
     )
-    _check_sizes(header, file)
-    _check_overlap(header, file)
-    return evolve(header, findings=(*findings, *_type_findings(header, file), *_place_findings(header, file)))
+    check_sizes(header, file)
+    check_overlap(header, file)
+    return evolve(header, findings=(*findings, *type_findings(header, file), *place_findings(header, file)))
 
 
-def _malformed(problem: str, file: str, **details: Any) -> NoReturn:
-    raise MalformedHeaderError(printable(problem), file=file, **details) from None
-
-
-def _unpadded(body: bytes, file: str) -> tuple[bytes, list[Finding]]:
+def _unpadded(body: memoryview, file: str) -> tuple[memoryview, list[Finding]]:
     """Cut padding off that is no JSON, and say so."""
     findings = []
-    trimmed = body.rstrip(b"\0")
-    if len(trimmed) < len(body):
-        message = f"{len(body) - len(trimmed)} NUL bytes pad the header where the format has spaces; loaders refuse it"
+    if body[-1:] == b"\0":
+        padding = len(body) - len(bytes(body).rstrip(b"\0"))
+        body = body[: len(body) - padding]
+        message = f"{padding} NUL bytes pad the header where the format has spaces; loaders refuse it"
         findings.append(finding("bad-padding", file, message, file=file, expected="spaces", actual="NUL bytes"))
-    if not trimmed.startswith(b"{"):
-        if not trimmed.lstrip(b" \t\r\n").startswith(b"{"):
-            _malformed("the header is no JSON object", file, offset=LENGTH_BYTES, expected="{", actual=trimmed[:16])
+    if body[:1] != b"{":
+        if not bytes(body).lstrip(b" \t\r\n").startswith(b"{"):
+            malformed("the header is no JSON object", file, offset=LENGTH_BYTES, expected="{", actual=bytes(body[:16]))
         message = "the header starts with white space; the format has it start with {"
-        findings.append(finding("leading-space", file, message, file=file, expected="{", actual=repr(trimmed[:1])))
-    return trimmed, findings
+        findings.append(finding("leading-space", file, message, file=file, expected="{", actual=repr(bytes(body[:1]))))
+    return body, findings
 
 
-def _decode(body: bytes, file: str) -> tuple[Any, bytes, dict[str, _Entry]]:
-    """Return the decoded `__metadata__`, its bytes (empty if there is none), and the entries by name."""
+def _entries(body: memoryview, file: str) -> dict[str, msgspec.Raw]:
+    """Cut the header into names and undecoded entries."""
     try:
-        body.decode()  # the decoder passes over bad UTF-8 in what it skips
-        if METADATA_KEY not in body and b"\\" not in body:
-            return None, b"", _ENTRIES.decode(body)
+        if np.frombuffer(body, np.uint8).max(initial=0) > 127:
+            str(body, "utf-8")  # the decoder passes over bad UTF-8 in what it skips
+        return _TOP.decode(body)
     except UnicodeDecodeError as error:
-        _malformed(
-            "the header is not UTF-8", file, offset=LENGTH_BYTES + error.start, actual=error.object[error.start : error.end]
-        )
-    except (msgspec.DecodeError, RecursionError):
-        pass  # below, entry by entry, the tensor at fault is known
-    name = ""
-    try:
-        raws = _TOP.decode(body)
-        metadata = bytes(raws.pop("__metadata__", b""))
-        entries = {}
-        for name, raw in raws.items():  # noqa: B007
-            entries[name] = _ENTRY.decode(raw)
-        name = "__metadata__"
-        return msgspec.json.decode(metadata) if metadata else None, metadata, entries
+        wrong = error.object[error.start : error.end]
+        malformed("the header is not UTF-8", file, offset=LENGTH_BYTES + error.start, actual=wrong)
     except RecursionError:
-        _malformed("the header nests deeper than any header does", file)
+        malformed("the header nests deeper than any header does", file)
     except msgspec.DecodeError as error:
-        _malformed(f"entry {name!r}: {error}" if name else f"the header is no valid JSON: {error}", file)
+        malformed(f"the header is no valid JSON: {error}", file)
+
+
+def _decoded(entries: bytes) -> list[_Entry]:
+    try:
+        return _ENTRIES.decode(b"[" + entries + b"]")
+    except msgspec.DecodeError:
+        for index, raw in enumerate(msgspec.json.decode(b"[" + entries + b"]", type=list[msgspec.Raw])):
+            try:
+                _ENTRY.decode(raw)
+            except msgspec.DecodeError as error:
+                raise _EntryError(index, str(error)) from None
+        raise
+
+
+def _offsets(entries: Sequence[_Entry]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return begin and end of each tensor, from the start of the data."""
+    try:
+        flat = np.array(list(chain.from_iterable([entry.data_offsets for entry in entries])), np.int64)
+        pairs = flat.reshape(-1, 2)
+        wrong = (pairs[:, 0] < 0) | (pairs[:, 1] < pairs[:, 0]) | (pairs[:, 1] > MAX_OFFSET)
+    except OverflowError:  # one of them does not fit an int64, and so is no offset
+        pairs = np.zeros((0, 2), np.int64)
+        wrong = np.array([not 0 <= min(e.data_offsets) <= max(e.data_offsets) <= MAX_OFFSET for e in entries])
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        actual = list(entries[index].data_offsets)
+        raise _EntryError(index, "an impossible range", expected="0 <= begin <= end <= 2^60", actual=actual)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _kind_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Return the bytes of such a tensor, -1 if it fills no whole bytes or a dimension is negative, None if unknown."""
+    if any(dimension < 0 for dimension in shape):
+        return -1
+    if dtype not in SAFETENSORS_BITS:
+        return None
+    nbytes, rest = divmod(prod(shape) * SAFETENSORS_BITS[dtype], 8)
+    return -1 if rest else nbytes
+
+
+def _metadata(raw: bytes, file: str) -> Any:
+    try:
+        return msgspec.json.decode(raw) if raw else None
+    except (msgspec.DecodeError, RecursionError) as error:
+        malformed(f"__metadata__ is no valid JSON: {error}", file)
 
 
 def _strings(metadata: Any) -> dict[str, str] | None:
@@ -260,20 +294,20 @@ def _metadata_findings(metadata: Any, file: str) -> list[Finding]:
     ]
 
 
-def _repeat_findings(body: bytes, raw_metadata: bytes, entries: int, file: str) -> list[Finding]:
+def _repeat_findings(body: memoryview, raw_metadata: bytes, entries: int, file: str) -> list[Finding]:
     """Find keys written twice, of which the decoder has kept the last: a doubled tensor name is an error.
 
     An entry is its name and three keys that must be there, so four colons. Where the count is just that, no key
     can stand twice, and the slow search is spared.
     """
-    colons = body.count(b":") - (raw_metadata.count(b":") + 1 if raw_metadata else 0)
+    colons = int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(":"))) - (raw_metadata.count(b":") + 1 if raw_metadata else 0)
     if colons != 4 * entries:
-        outer, inner = _repeated_keys(body)
+        outer, inner = _repeated_keys(bytes(body))
     else:
         outer, inner = [], list(chain(*_repeated_keys(raw_metadata))) if raw_metadata else []
     names = [key for key in outer if key != "__metadata__"]
     if names:
-        _malformed(f"the tensor name {names[0]!r} is written twice", file, expected="one entry a name")
+        malformed(f"the tensor name {names[0]!r} is written twice", file, expected="one entry a name")
     if not (outer or inner):
         return []
     keys = list(dict.fromkeys([*outer, *inner]))
@@ -291,110 +325,3 @@ def _repeated_keys(text: bytes) -> tuple[list[str], list[str]]:
 
     json.loads(text, object_pairs_hook=note)
     return repeated[-1], list(chain(*repeated[:-1]))
-
-
-def _offsets(names: list[str], entries: list[_Entry], file: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return begin and end of each tensor, from the start of the data."""
-    flat = list(chain.from_iterable([entry.data_offsets for entry in entries]))
-    if flat and not 0 <= min(flat) <= max(flat) <= MAX_OFFSET:
-        name, entry = next(
-            (name, e) for name, e in zip(names, entries, strict=True) if not 0 <= min(e.data_offsets) <= max(e.data_offsets) <= MAX_OFFSET
-        )
-        _malformed(f"tensor {name!r} has an impossible range", file, expected="0 to 2^60", actual=list(entry.data_offsets))
-    pairs = np.array(flat, np.int64).reshape(-1, 2)
-    begin, end = pairs[:, 0], pairs[:, 1]
-    if np.any(end < begin):
-        index = int(np.argmax(end < begin))
-        _malformed(
-            f"tensor {names[index]!r} ends before it begins",
-            file,
-            expected="begin <= end",
-            actual=list(entries[index].data_offsets),
-        )
-    return begin, end
-
-
-def _kind_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Return the bytes of such a tensor, -1 if it fills no whole bytes or a dimension is negative, None if unknown."""
-    if any(dimension < 0 for dimension in shape):
-        return -1
-    if dtype not in SAFETENSORS_BITS:
-        return None
-    nbytes, rest = divmod(prod(shape) * SAFETENSORS_BITS[dtype], 8)
-    return -1 if rest else nbytes
-
-
-def _check_sizes(header: Header, file: str) -> None:
-    """Hold each range against shape and dtype."""
-    spans = header.end - header.begin
-    # Beyond int64 nothing can be equal to a span, so -1 stands for that too; the span itself stands in for unknown.
-    sizes = np.array([kind.nbytes if kind.nbytes is not None and kind.nbytes <= MAX_OFFSET else -1 for kind in header.kinds] or [0])
-    unknown = np.array([kind.nbytes is None for kind in header.kinds] or [False])
-    wrong = (sizes[header.kind] != spans) & ~unknown[header.kind] if len(spans) else np.zeros(0, bool)
-    if not wrong.any():
-        return
-    index = int(np.argmax(wrong))
-    kind = header.kinds[int(header.kind[index])]
-    _malformed(
-        f"tensor {header.names[index]!r} of dtype {kind.dtype} and shape {list(kind.shape)} has a range of another size",
-        file,
-        offset=int(header.begin[index]),
-        expected="whole bytes and no negative dimension" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
-        actual=f"{int(spans[index]):,} bytes",
-    )
-
-
-def _check_overlap(header: Header, file: str) -> None:
-    reach = np.maximum.accumulate(header.end)
-    overlaps = header.begin[1:] < reach[:-1]
-    if not overlaps.any():
-        return
-    index = int(np.argmax(overlaps)) + 1
-    other = int(np.argmax(header.end[:index] > header.begin[index]))
-    _malformed(
-        f"tensors {header.names[other]!r} and {header.names[index]!r} share bytes",
-        file,
-        offset=int(header.begin[index]),
-        expected=f"a range that begins at {int(reach[index - 1]):,} or later",
-        actual=f"{int(header.begin[index]):,}",
-    )
-
-
-def _type_findings(header: Header, file: str) -> Iterator[Finding]:
-    """One finding for each dtype that is not in our table."""
-    for dtype in sorted({kind.dtype for kind in header.kinds} - SAFETENSORS_BITS.keys()):
-        of_type = np.array([kind.dtype == dtype for kind in header.kinds])
-        rows = np.flatnonzero(of_type[header.kind])
-        names = [header.names[int(row)] for row in rows[:10]]
-        message = f"dtype {dtype!r} is newer than this package; its tensors are sized by their ranges"
-        yield finding(
-            "unknown-type", file, message, file=file, tensor=names[0], actual=dtype, count=len(rows), examples=names
-        )
-
-
-def _place_findings(header: Header, file: str) -> Iterator[Finding]:
-    """Holes, bytes after the last tensor, bytes that are not there."""
-    starts = np.append(header.begin, header.end.max(initial=header.header_bytes))
-    reach = np.maximum.accumulate(np.append(header.header_bytes, header.end))
-    holes = np.flatnonzero(starts > reach)
-    if holes.size:
-        first = int(holes[0])
-        message = f"{int((starts - reach)[holes].sum()):,} bytes between the tensors belong to none; loaders refuse the file"
-        yield finding(
-            "gap", f"{file} at byte {int(reach[first]):,}", message, file=file,
-            expected=int(reach[first]), actual=int(starts[first]), count=len(holes), examples=[header.names[int(i)] for i in holes[:10]],
-        )
-    beyond = header.file_bytes - int(reach[-1])
-    if beyond > 0:
-        message = f"{beyond:,} bytes follow the last tensor; loaders refuse the file"
-        yield finding(
-            "trailing-bytes", file, message, file=file, expected=int(reach[-1]), actual=header.file_bytes
-        )
-    if header.missing_bytes:
-        cut = np.flatnonzero(header.end > header.file_bytes)
-        names = [header.names[int(i)] for i in cut[:10]]
-        message = f"the file ends {header.missing_bytes:,} bytes early, inside or before {names[0]!r}; download it again"
-        yield finding(
-            "truncated", file, message, file=file, tensor=names[0], expected=int(reach[-1]), actual=header.file_bytes,
-            count=len(cut), examples=names,
-        )

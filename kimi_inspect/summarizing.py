@@ -86,7 +86,7 @@ class _Cell:
 def _cells(tensors: TensorTable) -> list[_Cell]:
     columns = tensors.columns
     looks, components = len(columns.looks), len(COMPONENTS)
-    key = ((columns.layer + 1) * components + columns.component) * looks + columns.look
+    key = ((columns.layer.astype(np.int64) + 1) * components + columns.component) * looks + columns.look
     cells, cell_of = np.unique(key, return_inverse=True)
     counts = np.bincount(cell_of, minlength=len(cells)).tolist()
     repeated = np.bincount(cell_of[columns.repeated], minlength=len(cells)).tolist()
@@ -125,7 +125,7 @@ def _census(checkpoint: Checkpoint) -> ExpertCensus | None:
     numbered = routed & (columns.expert >= 0) & (columns.layer >= 0)
     if not numbered.any():
         return None
-    pairs = np.unique(columns.layer[numbered] * (MAX_NUMBER + 1) + columns.expert[numbered])
+    pairs = np.unique(columns.layer[numbered].astype(np.int64) * (MAX_NUMBER + 1) + columns.expert[numbered])
     _, per_layer = np.unique(pairs // (MAX_NUMBER + 1), return_counts=True)
     return ExpertCensus(
         layers=len(per_layer),

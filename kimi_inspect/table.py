@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kimi_inspect.components import Component, Group
 from kimi_inspect.names import Names
-from kimi_inspect.safetensors import Kind
+from kimi_inspect.header import Kind
 from kimi_inspect.values import Role, TensorInfo
 
 __all__ = ["COMPONENTS", "Columns", "Look", "TensorTable"]
@@ -43,7 +43,7 @@ class Columns:
         looks, look: the distinct meanings, and int32 [n] into them.
         shard: int32 [n], into `names` and `paths`.
         component: uint8 [n], into `COMPONENTS`.
-        layer, block, expert, experts: int64 [n], -1 for None.
+        layer, block, expert, experts: int32 [n], -1 for None.
         begin, end: int64 [n], in bytes from the start of the file.
         repeated: bool [n], a tensor of the same name has come before.
     """
@@ -56,10 +56,10 @@ class Columns:
     look: NDArray[np.int32]
     shard: NDArray[np.int32]
     component: NDArray[np.uint8]
-    layer: NDArray[np.int64]
-    block: NDArray[np.int64]
-    expert: NDArray[np.int64]
-    experts: NDArray[np.int64]
+    layer: NDArray[np.int32]
+    block: NDArray[np.int32]
+    expert: NDArray[np.int32]
+    experts: NDArray[np.int32]
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
     repeated: NDArray[np.bool_]
@@ -198,22 +198,22 @@ class TensorTable:
         return self._named(self._columns.shard, self._columns.paths)
 
     @property
-    def layer(self) -> NDArray[np.int64]:
+    def layer(self) -> NDArray[np.int32]:
         """Layers of the language stack, from 0."""
         return self._column(self._columns.layer)
 
     @property
-    def block(self) -> NDArray[np.int64]:
+    def block(self) -> NDArray[np.int32]:
         """Blocks of a vision or audio stack, from 0."""
         return self._column(self._columns.block)
 
     @property
-    def expert(self) -> NDArray[np.int64]:
+    def expert(self) -> NDArray[np.int32]:
         """Numbers of experts."""
         return self._column(self._columns.expert)
 
     @property
-    def experts(self) -> NDArray[np.int64]:
+    def experts(self) -> NDArray[np.int32]:
         """How many experts each tensor holds."""
         return self._column(self._columns.experts)
 

@@ -1,0 +1,178 @@
+"""A parsed header: its tensors in columns, whatever the format, and the checks that only need columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from kimi_inspect.errors import MalformedHeaderError
+from kimi_inspect.findings import finding, printable
+from kimi_inspect.names import Names
+from kimi_inspect.sums import exact_sum
+from kimi_inspect.values import Finding
+
+__all__ = ["MAX_OFFSET", "Header", "Kind", "check_overlap", "check_sizes", "malformed", "place_findings", "type_findings"]
+
+MAX_OFFSET = 2**60
+"""Offsets beyond this are refused: no file is so long, and sums of int64 stay exact below it."""
+
+
+@frozen
+class Kind:
+    """What a tensor looks like, apart from its name and place. A checkpoint has few kinds and many tensors.
+
+    Attributes:
+        shape: as written in the file.
+        nbytes: size by `shape` and `dtype`; None for a type that is not in our table; -1 for what can have no size.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int | None
+
+
+@frozen(eq=False, kw_only=True)
+class Header:
+    """One parsed header, its tensors in the order of their bytes.
+
+    Attributes:
+        file_bytes: size of the whole file.
+        header_bytes: length word and JSON.
+        kinds: the distinct looks of its tensors.
+        kind: int32 [n], index into `kinds`.
+        begin, end: int64 [n], the tensor's half-open range, from the start of the data section, in bytes.
+        metadata: `__metadata__` with its string values, or None if the header has none.
+    """
+
+    file_bytes: int
+    header_bytes: int
+    names: Names
+    kinds: tuple[Kind, ...]
+    kind: NDArray[np.int32]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    metadata: dict[str, str] | None = None
+    findings: tuple[Finding, ...] = ()
+    tensor_bytes: int = field(init=False)
+    missing_bytes: int = field(init=False)
+
+    @tensor_bytes.default
+    def _tensor_bytes(self) -> int:
+        return exact_sum(self.end - self.begin)
+
+    @missing_bytes.default
+    def _missing_bytes(self) -> int:
+        return exact_sum(np.clip(self.end - np.maximum(self.begin, self.data_bytes), 0, None))
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the data section that are there."""
+        return self.file_bytes - self.header_bytes
+
+    @property
+    def padding_bytes(self) -> int:
+        """Bytes of the data section that no tensor owns."""
+        return self.data_bytes + self.missing_bytes - self.tensor_bytes
+
+    @property
+    def data_end(self) -> int:
+        """Where the last tensor ends, from the start of the file."""
+        return self.header_bytes + int(self.end.max(initial=0))
+
+
+def malformed(problem: str, file: str, **details: Any) -> NoReturn:
+    """Raise for a header that contradicts the format or itself."""
+    raise MalformedHeaderError(printable(problem), file=file, **details) from None
+
+
+def check_sizes(header: Header, file: str) -> None:
+    """Hold each range against shape and type."""
+    spans = header.end - header.begin
+    # Beyond int64 nothing can be equal to a span, so -1 stands for that too; the span itself stands in for unknown.
+    sizes = np.array([kind.nbytes if kind.nbytes is not None and kind.nbytes <= MAX_OFFSET else -1 for kind in header.kinds] or [0])
+    unknown = np.array([kind.nbytes is None for kind in header.kinds] or [False])
+    wrong = (sizes[header.kind] != spans) & ~unknown[header.kind] if len(spans) else np.zeros(0, bool)
+    if not wrong.any():
+        return
+    index = int(np.argmax(wrong))
+    kind = header.kinds[int(header.kind[index])]
+    malformed(
+        f"tensor {header.names[index]!r} of dtype {kind.dtype} and shape {list(kind.shape)} has a range of another size",
+        file,
+        offset=header.header_bytes + int(header.begin[index]),
+        expected="whole bytes and no negative dimension" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
+        actual=f"{int(spans[index]):,} bytes",
+    )
+
+
+def check_overlap(header: Header, file: str) -> None:
+    """Refuse tensors that share bytes."""
+    reach = np.maximum.accumulate(header.end)
+    overlaps = header.begin[1:] < reach[:-1]
+    if not overlaps.any():
+        return
+    index = int(np.argmax(overlaps)) + 1
+    other = int(np.argmax(header.end[:index] > header.begin[index]))
+    malformed(
+        f"tensors {header.names[other]!r} and {header.names[index]!r} share bytes",
+        file,
+        offset=header.header_bytes + int(header.begin[index]),
+        expected=f"data from {int(reach[index - 1]):,} on",
+        actual=f"{int(header.begin[index]):,}",
+    )
+
+
+def type_findings(header: Header, file: str) -> Iterator[Finding]:
+    """Yield one finding for each type that is not in our table."""
+    for dtype in sorted({kind.dtype for kind in header.kinds if kind.nbytes is None}):
+        of_type = np.array([kind.dtype == dtype for kind in header.kinds])
+        rows = np.flatnonzero(of_type[header.kind])
+        names = [header.names[int(row)] for row in rows[:10]]
+        message = f"dtype {dtype!r} is newer than this package; its tensors are sized by their ranges"
+        yield finding(
+            "unknown-type", file, message, file=file, tensor=names[0], actual=dtype, count=len(rows), examples=names
+        )
+
+
+def place_findings(header: Header, file: str) -> Iterator[Finding]:
+    """Yield what is wrong with the places: holes, bytes after the last tensor, bytes that are not there."""
+    starts = np.append(header.begin, header.data_end - header.header_bytes)
+    reach = np.maximum.accumulate(np.append(0, header.end))
+    holes = np.flatnonzero(starts > reach)
+    if holes.size:
+        first = int(holes[0])
+        unowned = int((starts - reach)[holes].sum())
+        yield finding(
+            "gap",
+            file,
+            f"{unowned:,} bytes between the tensors belong to none; loaders refuse the file",
+            file=file,
+            expected=header.header_bytes + int(reach[first]),
+            actual=header.header_bytes + int(starts[first]),
+            count=len(holes),
+            examples=[header.names[int(index)] for index in holes[:10]],
+        )
+    beyond = header.file_bytes - header.data_end
+    if beyond > 0:
+        message = f"{beyond:,} bytes follow the last tensor; loaders refuse the file"
+        yield finding(
+            "trailing-bytes", file, message, file=file, expected=header.data_end, actual=header.file_bytes
+        )
+    if header.missing_bytes:
+        cut = np.flatnonzero(header.end > header.data_bytes)
+        names = [header.names[int(index)] for index in cut[:10]]
+        yield finding(
+            "truncated",
+            file,
+            f"the file ends {header.missing_bytes:,} bytes early, inside or before {names[0]!r}; download it again",
+            file=file,
+            tensor=names[0],
+            expected=header.data_end,
+            actual=header.file_bytes,
+            count=len(cut),
+            examples=names,
+        )
