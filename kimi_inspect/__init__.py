@@ -10,51 +10,6 @@ Everything public stands here and is imported when it is first used: importing t
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kimi_inspect.components import Component, Group
-    from kimi_inspect.errors import (
-        AmbiguousCheckpointError,
-        AuthenticationError,
-        CheckpointError,
-        FormatError,
-        GatedRepositoryError,
-        HeaderTooLargeError,
-        InvalidSourceError,
-        KimiInspectError,
-        MalformedHeaderError,
-        NoCheckpointError,
-        NotWeightsError,
-        OfflineError,
-        RangeNotSupportedError,
-        RateLimitedError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-        SourceError,
-        SourceFileNotFoundError,
-        TransportError,
-        TruncatedError,
-        UnsafePathError,
-        UnsupportedVersionError,
-    )
-    from kimi_inspect.expecting import expected_tensors
-    from kimi_inspect.opening import Checkpoint, open_checkpoint
-    from kimi_inspect.report import ComponentRow, EncodingRow, ExpertCensus, LayerRow, Report
-    from kimi_inspect.sources import ByteSource
-    from kimi_inspect.summarizing import inspect, summarize
-    from kimi_inspect.table import TensorTable
-    from kimi_inspect.values import (
-        ByteRange,
-        Companion,
-        Finding,
-        Progress,
-        Role,
-        Severity,
-        Shard,
-        TensorInfo,
-        Traffic,
-    )
 
 __version__ = "0.1.0"
 
@@ -104,9 +59,8 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [  # noqa: PLE0604: mypy and ruff read the names above
-    *sorted(_HOME),
-]
+# __init__.pyi lists them one by one, for those that do not run this.
+__all__ = list(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> object:

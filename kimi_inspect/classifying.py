@@ -57,7 +57,7 @@ _KINDS_OF_ATTENTION = (Component.KDA_ATTENTION, Component.MLA_ATTENTION, Compone
 def _attention_of(
     component: NDArray[np.uint8], layer: NDArray[np.int32], wanted: NDArray[np.int32], certain: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
-    """Say for each layer in `wanted` what kind of attention its certain tensors show; two kinds or none: `attention`."""
+    """Say for each layer wanted what kind of attention its certain tensors show; two kinds or none: `attention`."""
     result = np.full(len(wanted), _CODES[Component.ATTENTION], np.uint8)
     found = np.zeros(len(wanted), np.int64)
     for kind in _KINDS_OF_ATTENTION:

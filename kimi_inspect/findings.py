@@ -34,7 +34,7 @@ SEVERITIES: dict[str, Severity] = {
 """What each code means for whoever loads the checkpoint; docs/findings.md explains them."""
 
 
-def finding(
+def finding(  # noqa: PLR0913
     code: str,
     where: str,
     message: str,

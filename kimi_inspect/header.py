@@ -15,7 +15,16 @@ from kimi_inspect.names import Names
 from kimi_inspect.sums import exact_sum
 from kimi_inspect.values import Finding
 
-__all__ = ["MAX_OFFSET", "Header", "Kind", "check_overlap", "check_sizes", "malformed", "place_findings", "type_findings"]
+__all__ = [
+    "MAX_OFFSET",
+    "Header",
+    "Kind",
+    "check_overlap",
+    "check_sizes",
+    "malformed",
+    "place_findings",
+    "type_findings",
+]
 
 MAX_OFFSET = 2**60
 """Offsets beyond this are refused: no file is so long, and sums of int64 stay exact below it."""
@@ -93,7 +102,9 @@ def check_sizes(header: Header, file: str) -> None:
     """Hold each range against shape and type."""
     spans = header.end - header.begin
     # Beyond int64 nothing can be equal to a span, so -1 stands for that too; the span itself stands in for unknown.
-    sizes = np.array([kind.nbytes if kind.nbytes is not None and kind.nbytes <= MAX_OFFSET else -1 for kind in header.kinds] or [0])
+    sizes = np.array(
+        [kind.nbytes if kind.nbytes is not None and kind.nbytes <= MAX_OFFSET else -1 for kind in header.kinds] or [0]
+    )
     unknown = np.array([kind.nbytes is None for kind in header.kinds] or [False])
     wrong = (sizes[header.kind] != spans) & ~unknown[header.kind] if len(spans) else np.zeros(0, bool)
     if not wrong.any():
@@ -101,7 +112,7 @@ def check_sizes(header: Header, file: str) -> None:
     index = int(np.argmax(wrong))
     kind = header.kinds[int(header.kind[index])]
     malformed(
-        f"tensor {header.names[index]!r} of dtype {kind.dtype} and shape {list(kind.shape)} has a range of another size",
+        f"tensor {header.names[index]!r} ({kind.dtype} {list(kind.shape)}) has a range of another size",
         file,
         offset=header.header_bytes + int(header.begin[index]),
         expected="whole bytes and no negative dimension" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
@@ -159,9 +170,7 @@ def place_findings(header: Header, file: str) -> Iterator[Finding]:
     beyond = header.file_bytes - header.data_end
     if beyond > 0:
         message = f"{beyond:,} bytes follow the last tensor; loaders refuse the file"
-        yield finding(
-            "trailing-bytes", file, message, file=file, expected=header.data_end, actual=header.file_bytes
-        )
+        yield finding("trailing-bytes", file, message, file=file, expected=header.data_end, actual=header.file_bytes)
     if header.missing_bytes:
         cut = np.flatnonzero(header.end > header.data_bytes)
         names = [header.names[int(index)] for index in cut[:10]]

@@ -55,13 +55,19 @@ def refuse(response: httpx.Response, url: str, file: str) -> NoReturn:
     if status == 416:
         told = _UNSATISFIED.fullmatch(headers.get("content-range", ""))
         raise UnsatisfiableRangeError(
-            "the range lies beyond the end of the file", int(told[1]) if told else None, file=file, actual=f"status {status}"
+            "the range lies beyond the end of the file",
+            int(told[1]) if told else None,
+            file=file,
+            actual=f"status {status}",
         )
     if status == 429 or (status == 503 and "retry-after" in headers):
         wait = _wait_told(headers)
         told_text = "" if wait is None else f", for {wait:.0f} s"
         raise RateLimitedError(
-            f"the server asks to wait{told_text}; try later, or with a token", retry_after=wait, file=file, actual=f"status {status}"
+            f"the server asks to wait{told_text}; try later, or with a token",
+            retry_after=wait,
+            file=file,
+            actual=f"status {status}",
         )
     kind, advice = _kind(response, url)
     raise kind(advice, file=file, actual=f"status {status}", retryable=status in _RETRY_STATUS)
@@ -73,7 +79,9 @@ def _kind(response: httpx.Response, url: str) -> tuple[type[SourceError], str]:
     from huggingface_hub.utils import hf_raise_for_status, httpx
 
     # A copy without body and query: what is raised then carries no secret and reads nothing more.
-    bare = httpx.Response(response.status_code, headers=_error_headers(response), request=httpx.Request("GET", public_url(url)))
+    bare = httpx.Response(
+        response.status_code, headers=_error_headers(response), request=httpx.Request("GET", public_url(url))
+    )
     try:
         hf_raise_for_status(bare)
     except hub_errors.GatedRepoError:

@@ -89,7 +89,7 @@ def locate(
 def _invalid(source: str) -> InvalidSourceError:
     return InvalidSourceError(
         f"{printable(source)!r} names no checkpoint",
-        expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or http(s) address ending in .safetensors",
+        expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or an address ending in .safetensors",
     )
 
 
@@ -109,7 +109,9 @@ def _local(path: Path) -> Location:
 def _snapshot_commit(path: Path) -> str | None:
     """Return the commit that a folder of the Hub's cache is named after."""
     resolved = path.resolve()
-    return resolved.name if resolved.parent.name == "snapshots" and re.fullmatch(r"[0-9a-f]{40}", resolved.name) else None
+    return (
+        resolved.name if resolved.parent.name == "snapshots" and re.fullmatch(r"[0-9a-f]{40}", resolved.name) else None
+    )
 
 
 def _repository(text: str, source: str, revision: str | None) -> _Hub:
@@ -174,7 +176,7 @@ def _cached(found: _Hub) -> LocalFolder:
         folder = snapshot_download(found.repo_id, revision=found.revision, local_files_only=True)
     except LocalEntryNotFoundError:
         raise OfflineError(
-            "offline mode is on and the Hub's cache does not hold this revision; unset HF_HUB_OFFLINE or download it first",
+            "offline mode is on and the Hub's cache does not hold this; unset HF_HUB_OFFLINE or download it first",
             file=found.repo_id,
         ) from None
     return LocalFolder(folder, source=found.repo_id, commit=Path(folder).name)

@@ -12,9 +12,9 @@ from kimi_inspect.classifying import Classes, classify
 from kimi_inspect.components import Component
 from kimi_inspect.families import RULES
 from kimi_inspect.findings import finding
+from kimi_inspect.header import Header, Kind
 from kimi_inspect.packing import find_packing
 from kimi_inspect.patterns import Patterns
-from kimi_inspect.header import Header, Kind
 from kimi_inspect.sums import exact_sum
 from kimi_inspect.table import COMPONENTS, Columns, TensorTable
 from kimi_inspect.values import Finding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import overload
 
 import numpy as np
 from attrs import field, frozen
@@ -64,5 +65,13 @@ class Names(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return (name.decode() for name in self.split(self.blob))
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def, override]  # noqa: ANN001, ANN204
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
         return self.raw(range(len(self))[index]).decode()

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from kimi_inspect.dtypes import SAFETENSORS_BITS
 from kimi_inspect.findings import finding
-from kimi_inspect.patterns import Patterns
 from kimi_inspect.header import Kind
+from kimi_inspect.patterns import Patterns
 from kimi_inspect.table import Look
 from kimi_inspect.values import Finding, Role
 
@@ -223,7 +223,7 @@ def _plain_look(kind: Kind, role: Role) -> Look:
 
 
 def _packed_look(weight: Kind, encoding: str | None) -> Look:
-    """Return the look of a packed weight of that encoding; its shape stays unknown where the encoding is none we unpack."""
+    """Return the look of a packed weight; its shape is unknown where the encoding is none that we unpack."""
     if encoding != "mxfp4" or weight.dtype != "U8" or not weight.shape:
         return Look(encoding=f"unknown:{weight.dtype.lower()}", role=Role.WEIGHT, shape=None, parameters=None)
     shape = (*weight.shape[:-1], 2 * weight.shape[-1])

@@ -11,8 +11,8 @@ from threading import Lock
 from attrs import frozen
 
 from kimi_inspect.errors import FormatError, KimiInspectError, SourceError
-from kimi_inspect.planning import Plan, run
 from kimi_inspect.header import Header
+from kimi_inspect.planning import Plan, run
 from kimi_inspect.safetensors import layout_of, read_header
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.values import Progress, ProgressCallback

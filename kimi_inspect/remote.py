@@ -31,6 +31,7 @@ MAX_PAGE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 10_000
 """Listing pages of a thousand entries each that are followed at most."""
 
+_NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 
@@ -141,7 +142,8 @@ class PlainFiles:
         """Return the file, or all parts of its set; their sizes are not known before they are read."""
         name = unquote(urlsplit(self._url).path.rpartition("/")[2])
         return tuple(
-            ListedFile(path=path, size=None, url=public_url(self._address(path))) for path in split_siblings(name) or [name]
+            ListedFile(path=path, size=None, url=public_url(self._address(path)))
+            for path in split_siblings(name) or [name]
         )
 
     def _address(self, path: str) -> str:
@@ -210,7 +212,9 @@ class HubRepository:
 
     def _resolve(self) -> str:
         revision = "" if self._revision is None else f"/revision/{quote(self._revision, safe='')}"
-        info, _ = self._transport.read_json(f"{self._api()}{revision}?expand=sha", limit=MAX_PAGE_BYTES, file=self.source)
+        info, _ = self._transport.read_json(
+            f"{self._api()}{revision}?expand=sha", limit=MAX_PAGE_BYTES, file=self.source
+        )
         sha = info.get("sha") if isinstance(info, dict) else None
         if not isinstance(sha, str) or not _SHA1.fullmatch(sha):
             raise TransportError("the Hub names no commit", file=self.source, expected="40 hex digits", actual=sha)
@@ -232,10 +236,10 @@ class HubRepository:
             url = self._next_page(url, headers.get("link", ""), seen)
 
     def _next_page(self, url: str, link: str, seen: set[str]) -> str | None:
-        match = re.search(r'<([^<>]*)>\s*;\s*rel="?next"?', link)
+        match = _NEXT.search(link)
         if not match:
             return None
-        following = urljoin(url, match[1])
+        following: str = urljoin(url, match[1])
         if origin(following) != origin(self._endpoint):
             raise TransportError(
                 "the listing goes on at another server; not followed",
@@ -245,7 +249,9 @@ class HubRepository:
                 retryable=False,
             )
         if following in seen or len(seen) >= MAX_PAGES:
-            raise TransportError("the listing has no end", file=self.source, actual=f"{len(seen)} pages", retryable=False)
+            raise TransportError(
+                "the listing has no end", file=self.source, actual=f"{len(seen)} pages", retryable=False
+            )
         return following
 
     def _entry(self, raw: Any) -> ListedFile | None:
@@ -255,10 +261,10 @@ class HubRepository:
         try:
             if raw["type"] != "file":
                 return None
-            file = RepoFile(**raw)
+            file: RepoFile = RepoFile(**raw)  # type: ignore[no-untyped-call]
             size = file.size if file.lfs is None else file.lfs.size
-            if not (isinstance(file.path, str) and type(size) is int and size >= 0):
-                raise TypeError
+            if type(file.path) is not str or type(size) is not int or size < 0:
+                raise TypeError  # noqa: TRY301
         except (KeyError, TypeError, AttributeError):
             raise TransportError("the listing has an entry of no known form", file=self.source) from None
         _refuse_unsafe(file.path, self.source)
@@ -328,4 +334,6 @@ def _user_agent() -> str:
 def _warn_if_open(token: str | None, endpoint: str) -> None:
     parts = urlsplit(endpoint)
     if token and parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        warnings.warn(f"the token travels in clear text to {public_url(endpoint)}; use https", UserWarning, stacklevel=4)
+        warnings.warn(
+            f"the token travels in clear text to {public_url(endpoint)}; use https", UserWarning, stacklevel=4
+        )

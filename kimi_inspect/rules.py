@@ -2,7 +2,7 @@
 
 A rule's pattern is compared with the leading parts of a name, parted at the dots:
 
-- ``{layer}``, ``{block}`` and ``{expert}`` stand for a number, and say what it is; ``{}`` for a number that says nothing;
+- ``{layer}``, ``{block}`` and ``{expert}`` stand for a number, and say what it is; ``{}`` for any other number;
 - ``a|b`` stands for either, ``*`` for any run of characters inside a part;
 - any other digit matches any number (``w1`` is as good as ``w2``): names are judged by their pattern, once for all.
 
@@ -62,7 +62,9 @@ def judge(text: str, rules: Sequence[Rule]) -> Judgement:
         match = _compiled(rule.pattern).match(text)
         if match:
             places = {
-                what: text.count("0", 0, match.start(what)) for what, found in match.groupdict().items() if found is not None
+                what: text.count("0", 0, match.start(what))
+                for what, found in match.groupdict().items()
+                if found is not None
             }
             return Judgement(rule.component, rule.by_layer, rule.fused, **places)
     return NOTHING

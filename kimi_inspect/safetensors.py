@@ -86,7 +86,7 @@ class _EntryError(Exception):
 
 
 def layout_of(entries: bytes) -> Layout:
-    """Read entries, joined by commas. To spare work on shards that repeat the entries of another, cache this function."""
+    """Read entries, joined by commas. A cache before it spares work on shards that repeat the entries of another."""
     values = _decoded(entries)
     begin, end = _offsets(values)
     kinds: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -197,12 +197,12 @@ def parse_header(
 def _unpadded(body: memoryview, file: str) -> tuple[memoryview, list[Finding]]:
     """Cut padding off that is no JSON, and say so."""
     findings = []
-    if body[-1:] == b"\0":
+    if bytes(body[-1:]) == b"\0":
         padding = len(body) - len(bytes(body).rstrip(b"\0"))
         body = body[: len(body) - padding]
         message = f"{padding} NUL bytes pad the header where the format has spaces; loaders refuse it"
         findings.append(finding("bad-padding", file, message, file=file, expected="spaces", actual="NUL bytes"))
-    if body[:1] != b"{":
+    if bytes(body[:1]) != b"{":
         if not bytes(body).lstrip(b" \t\r\n").startswith(b"{"):
             malformed("the header is no JSON object", file, offset=LENGTH_BYTES, expected="{", actual=bytes(body[:16]))
         message = "the header starts with white space; the format has it start with {"
@@ -285,11 +285,20 @@ def _metadata_findings(metadata: Any, file: str) -> list[Finding]:
         wrong = [key for key, value in metadata.items() if not isinstance(value, str)]
     if not wrong:
         return []
-    message = f"__metadata__ holds something other than a string under {wrong[0]!r}; the official loaders refuse the file"
+    message = (
+        f"__metadata__ holds something other than a string under {wrong[0]!r}; the official loaders refuse the file"
+    )
     actual = type(metadata[wrong[0]] if isinstance(metadata, dict) else metadata).__name__
     return [
         finding(
-            "metadata-not-string", file, message, file=file, expected="a string", actual=actual, count=len(wrong), examples=wrong
+            "metadata-not-string",
+            file,
+            message,
+            file=file,
+            expected="a string",
+            actual=actual,
+            count=len(wrong),
+            examples=wrong,
         )
     ]
 
@@ -300,7 +309,9 @@ def _repeat_findings(body: memoryview, raw_metadata: bytes, entries: int, file: 
     An entry is its name and three keys that must be there, so four colons. Where the count is just that, no key
     can stand twice, and the slow search is spared.
     """
-    colons = int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(":"))) - (raw_metadata.count(b":") + 1 if raw_metadata else 0)
+    colons = int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(":"))) - (
+        raw_metadata.count(b":") + 1 if raw_metadata else 0
+    )
     if colons != 4 * entries:
         outer, inner = _repeated_keys(bytes(body))
     else:

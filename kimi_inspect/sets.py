@@ -84,7 +84,12 @@ def _number(file: ListedFile) -> tuple[int, str]:
 
 
 def choose_set(
-    listing: Sequence[ListedFile], *, source: str, name: str | None = None, member: str | None = None, globs: Sequence[str] = ()
+    listing: Sequence[ListedFile],
+    *,
+    source: str,
+    name: str | None = None,
+    member: str | None = None,
+    globs: Sequence[str] = (),
 ) -> FileSet:
     """Choose one set: by name, by a file in it, by globs on the paths, or the default.
 

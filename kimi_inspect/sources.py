@@ -214,7 +214,11 @@ def read_whole(source: ByteSource, limit: int, path: str) -> bytes:
     size = source.size
     if size > limit:
         raise TransportError(
-            "longer than any file of its kind", file=path, expected=f"at most {limit:,} bytes", actual=size, retryable=False
+            "longer than any file of its kind",
+            file=path,
+            expected=f"at most {limit:,} bytes",
+            actual=size,
+            retryable=False,
         )
     return source.read(0, size) if size else b""
 
@@ -227,6 +231,4 @@ def _translated(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise SourceFileNotFoundError("there is no such file", file=str(path)) from None
     except OSError as error:
-        raise TransportError(
-            f"cannot be read: {error.strerror or error}", file=str(path), retryable=False
-        ) from None
+        raise TransportError(f"cannot be read: {error.strerror or error}", file=str(path), retryable=False) from None

@@ -22,7 +22,7 @@ __all__ = ["inspect", "summarize"]
 
 
 def inspect(source: Source, **options: Unpack[OpenOptions]) -> Report:
-    """Open a checkpoint and report what it holds: `summarize(open_checkpoint(source, …))`, with its options and errors."""
+    """Open a checkpoint and report what it holds, with the options and errors of `open_checkpoint`."""
     return summarize(open_checkpoint(source, **options))
 
 

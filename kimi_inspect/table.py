@@ -11,8 +11,8 @@ from attrs import astuple, frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.components import Component, Group
-from kimi_inspect.names import Names
 from kimi_inspect.header import Kind
+from kimi_inspect.names import Names
 from kimi_inspect.values import Role, TensorInfo
 
 __all__ = ["COMPONENTS", "Columns", "Look", "TensorTable"]
@@ -244,7 +244,9 @@ class TensorTable:
         return _frozen(values[self._column(self._columns.look)])
 
     def _is(self, codes: NDArray[Any], items: Iterable[Any], holds: Callable[[Any], bool]) -> NDArray[np.bool_]:
-        return np.array([holds(item) for item in items] or [False])[self._column(codes)]
+        answers = np.array([holds(item) for item in items] or [False], np.bool_)
+        chosen: NDArray[np.bool_] = answers[self._column(codes)]
+        return chosen
 
     def _raw(self, row: int) -> bytes:
         shard = int(self._columns.shard[row])

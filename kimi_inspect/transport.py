@@ -163,7 +163,10 @@ class Transport:
                 data = b"".join(self._pieces(response, response.iter_bytes(), limit + 1, file))
                 if len(data) > limit:
                     raise TransportError(
-                        "longer than anything of its kind", file=file, expected=f"at most {limit:,} bytes", retryable=False
+                        "longer than anything of its kind",
+                        file=file,
+                        expected=f"at most {limit:,} bytes",
+                        retryable=False,
                     )
                 return data, response.headers
 
@@ -256,7 +259,9 @@ class Transport:
                 if self._cancelled.is_set():
                     raise TransportError("cancelled", file=file)
                 if time.monotonic() > deadline:
-                    raise TransportError("the answer comes too slowly", file=file, expected=f"{MIN_RATE:,} bytes a second")
+                    raise TransportError(
+                        "the answer comes too slowly", file=file, expected=f"{MIN_RATE:,} bytes a second"
+                    )
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise TransportError(_reason(error), file=file) from None
         finally:
@@ -272,7 +277,10 @@ class Transport:
         match = _CONTENT_RANGE.fullmatch(header)
         if not match:
             raise RangeNotSupportedError(
-                "a part of the file came without saying which", file=file, expected="a Content-Range", actual=header or None
+                "a part of the file came without saying which",
+                file=file,
+                expected="a Content-Range",
+                actual=header or None,
             )
         first, last, total = (int(number) for number in match.groups())
         if (first, last + 1) != (begin, min(end, total)):
@@ -286,7 +294,9 @@ class Transport:
         wanted = last + 1 - first
         data = b"".join(self._pieces(response, response.iter_raw(), wanted + 1, file))
         if len(data) != wanted:
-            raise TransportError("the answer has another length than it said", file=file, expected=wanted, actual=len(data))
+            raise TransportError(
+                "the answer has another length than it said", file=file, expected=wanted, actual=len(data)
+            )
         return data, total
 
     def _front_of_whole(self, response: httpx.Response, begin: int, end: int, file: str) -> tuple[bytes, int]:
@@ -303,7 +313,9 @@ class Transport:
         wanted = min(end, total)
         data = b"".join(self._pieces(response, response.iter_raw(), wanted, file)) if wanted else b""
         if len(data) != wanted:
-            raise TransportError("the answer has another length than it said", file=file, expected=wanted, actual=len(data))
+            raise TransportError(
+                "the answer has another length than it said", file=file, expected=wanted, actual=len(data)
+            )
         return data[begin:], total
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from kimi_inspect.families import kimi_linear
+from kimi_inspect.inventory import Template
 from kimi_inspect.rules import Rule
 
-__all__ = ["RULES", "family_of"]
+__all__ = ["EXPECTATIONS", "RULES", "family_of"]
 
 RULES: tuple[Rule, ...] = kimi_linear.RULES
 """All rules, in the order they are tried."""
+
+EXPECTATIONS: dict[str, Callable[[Mapping[str, Any]], Iterator[Template]]] = {
+    "kimi-k3": kimi_linear.expected_of_k3,
+    "kimi-k31": kimi_linear.expected_of_k3,
+}
+"""For each family, by its normalised name, what turns a config into the names it promises."""
 
 _CLASS_ENDING = re.compile(r"(For[A-Z]\w*|Model|LMHeadModel)$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

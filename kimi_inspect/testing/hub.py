@@ -60,7 +60,7 @@ class LoopbackHub:
     but open neither gated nor private repositories. `port` is the Hub's, 0 for any. `sleep` makes all pauses.
     """
 
-    def __init__(  # noqa: PLR0913 - each is one knob of the fake
+    def __init__(
         self,
         repositories: Iterable[Repository] = (),
         *,
