@@ -15,14 +15,14 @@ from kimi_inspect.locating import Source, locate
 from kimi_inspect.meaning import understand
 from kimi_inspect.reading import ReadShard, read_shards
 from kimi_inspect.safetensors import MAX_HEADER_BYTES
-from kimi_inspect.sets import FileSet, choose_set, missing_shards
+from kimi_inspect.sets import FileSet, choose_set, find_sets, matching, missing_shards
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.table import TensorTable
 from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.values import Companion, Finding, Progress, ProgressCallback, Shard, Traffic
 
-__all__ = ["Checkpoint", "OpenOptions", "open_checkpoint"]
+__all__ = ["Checkpoint", "Listing", "OpenOptions", "list_sets", "open_checkpoint"]
 
 INCOMPLETE = frozenset({"shard-missing", "shard-unreadable", "truncated"})
 """Findings that mean that not all of the checkpoint is there."""
@@ -66,6 +66,15 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"<Checkpoint {self.source} {self.format}, {len(self.shards)} files, {len(self.tensors):,} tensors>"
+
+
+@frozen(kw_only=True)
+class Listing:
+    """What a folder or repository holds, by its listing alone: `sets` are the checkpoints in it, the default first."""
+
+    source: str
+    commit: str | None
+    sets: tuple[FileSet, ...]
 
 
 class OpenOptions(TypedDict, total=False):
@@ -127,6 +136,21 @@ def open_checkpoint(
         )
         config, config_findings = reading_config.result()
     return _checkpoint(store, chosen, read, config, [*config_findings, *([] if globs else missing_shards(chosen))])
+
+
+def list_sets(
+    source: Source,
+    *,
+    revision: str | None = None,
+    files: str | Sequence[str] | None = None,
+    token: str | bool | None = None,
+    endpoint: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Listing:
+    """List the checkpoints in a folder or repository, reading no header; arguments and errors as for `open_checkpoint`."""
+    location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
+    listing = matching(location.store.list_files(), [files] if isinstance(files, str) else list(files or ()))
+    return Listing(source=location.store.source, commit=location.store.commit, sets=find_sets(listing))
 
 
 def _read_config(

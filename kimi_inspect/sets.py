@@ -12,7 +12,7 @@ from kimi_inspect.sidecars import MAX_SHARDS, ShardName
 from kimi_inspect.sources import ListedFile
 from kimi_inspect.values import Finding
 
-__all__ = ["FileSet", "choose_set", "find_sets", "missing_shards"]
+__all__ = ["FileSet", "choose_set", "find_sets", "matching", "missing_shards"]
 
 SUFFIXES = {".safetensors": "safetensors"}
 """File name endings of weight files, and the format they stand for."""
@@ -96,7 +96,7 @@ def choose_set(
     Raises:
         NoCheckpointError: there is none such.
     """
-    files = _matching(listing, globs)
+    files = matching(listing, globs)
     sets = find_sets(files)
     if not sets:
         raise NoCheckpointError(
@@ -115,7 +115,8 @@ def choose_set(
     return sets[0]
 
 
-def _matching(listing: Sequence[ListedFile], globs: Sequence[str]) -> Sequence[ListedFile]:
+def matching(listing: Sequence[ListedFile], globs: Sequence[str]) -> Sequence[ListedFile]:
+    """Return the files that one of the globs fits, as `allow_patterns` of huggingface_hub does; all without globs."""
     if not globs:
         return listing
     from huggingface_hub.utils import filter_repo_objects

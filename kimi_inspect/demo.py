@@ -1,0 +1,88 @@
+"""`kimi-inspect demo`: a full-size Kimi K3.1 Pro on the loopback, read as from the real Hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kimi_inspect.components import Component
+from kimi_inspect.errors import TransportError
+
+if TYPE_CHECKING:
+    from kimi_inspect.report import Report
+
+__all__ = ["demo", "loopback_kimi"]
+
+SOURCE = "moonshotai/Kimi-K3.1-Pro"
+
+
+def demo(arguments: Sequence[str]) -> int:
+    """Run a verb on the embedded checkpoint; without one, show its report beside the published figures."""
+    _stay_on_loopback()
+    with loopback_kimi() as endpoint:
+        if arguments:
+            from kimi_inspect.cli import run
+
+            return run(arguments, source=SOURCE, endpoint=endpoint, token=False)
+        return _beside_published(endpoint)
+
+
+def _stay_on_loopback() -> None:
+    """Let neither offline mode nor a proxy come between: the demo's hub is on this machine."""
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        os.environ.pop(name, None)
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1"]))
+
+
+@contextmanager
+def loopback_kimi() -> Iterator[str]:
+    """Start a hub that holds the header-true checkpoint, in a process of its own; give its address.
+
+    Raises:
+        TransportError: it does not start.
+    """
+    command = [sys.executable, "-m", "kimi_inspect.testing"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            if not line:
+                raise TransportError("the demo's own hub does not start", expected="an address", retryable=False)
+            yield json.loads(line)["endpoint"]
+        finally:
+            process.terminate()
+
+
+def _beside_published(endpoint: str) -> int:
+    from kimi_inspect.summarizing import inspect
+    from kimi_inspect.tables import output, show_comparison, show_report
+
+    begun = time.perf_counter()
+    report = inspect(SOURCE, endpoint=endpoint, token=False)
+    seconds = time.perf_counter() - begun
+    console = output()
+    show_report(console, report)
+    rows = [(what, published, measured) for what, published, measured in _published(report)]
+    show_comparison(console, rows)
+    console.print(f"read in {seconds:.1f} s from a hub on this machine that holds true headers and hollow bodies")
+    return 0 if all(published == measured for _, published, measured in rows) else 1
+
+
+def _published(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Yield what, as published on 2026-11-09, and as counted here, written alike."""
+    bf16 = [row for row in report.by_encoding() if row.encoding == "bf16"]
+    yield "weight files", "96", f"{report.shard_count}"
+    yield "bytes of weight files", "1,561,293,160,568", f"{report.file_bytes:,}"
+    yield "parameters", "2,780,110,363,392", f"{report.parameters:,}"
+    yield "BF16 parameters, billion", "57.36", f"{sum(row.parameters or 0 for row in bf16) / 1e9:.2f}"
+    yield "BF16 weights, GB", "114.7", f"{sum(row.stored_bytes for row in bf16) / 1e9:.1f}"
+    experts = report[Component.ROUTED_EXPERTS]
+    yield "routed experts, GB", "1,446.5", f"{experts.stored_bytes / 1e9:,.1f}"
+    vision = report[Component.VISION_TOWER]
+    yield "vision tower, million parameters", "401", f"{(vision.parameters or 0) / 1e6:.0f}"

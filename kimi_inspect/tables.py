@@ -1,0 +1,274 @@
+"""Tables for people: reports and listings, drawn with rich. The only place with units other than bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import frozen
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from kimi_inspect.findings import printable
+from kimi_inspect.opening import Listing
+from kimi_inspect.report import ComponentRow, EncodingRow, LayerRow, Report, bits_per_weight, total
+from kimi_inspect.values import Finding, Severity, Shard
+
+__all__ = ["output", "show_comparison", "show_report", "show_sets"]
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+_UNKNOWN = "unknown"
+
+WIDE = 400
+"""Columns of output that goes to a file or a pipe: no table is cut there."""
+
+
+@frozen
+class Column:
+    """A column of a table.
+
+    Attributes:
+        cells: one text a row, the row of sums last.
+        rank: columns of the highest rank are left out first where the terminal is narrow; 0 always stays.
+    """
+
+    title: str
+    cells: Sequence[str]
+    rank: int = 0
+    right: bool = True
+
+
+def text_of(words: str, style: str = "") -> Text:
+    """Make printable text: no terminal escape and no markup in it is obeyed."""
+    return Text(printable(words), style=style)
+
+
+def gigabytes(count: int) -> str:
+    """Write bytes in decimal gigabytes."""
+    return f"{count / 1e9:,.2f}"
+
+
+def _count(number: int | None) -> str:
+    return _UNKNOWN if number is None else f"{number:,}"
+
+
+def _share(part: int, whole: int) -> str:
+    if not whole:
+        return ""
+    return "< 0.01 %" if 0 < part < whole / 20_000 else f"{100 * part / whole:.2f} %"
+
+
+def _bits(stored_bytes: int, parameters: int | None) -> str:
+    bits = bits_per_weight(stored_bytes, parameters)
+    return "" if bits is None else f"{bits:.2f}"
+
+
+def draw(console: Console, columns: Sequence[Column]) -> Table:
+    """Build the table with as many columns as fit the console, the last row set off as sums."""
+    ranks = sorted({column.rank for column in columns}, reverse=True)
+    tables = (_table([column for column in columns if column.rank <= rank]) for rank in ranks)
+    fitting = (table for table in tables if Measurement.get(console, console.options, table).maximum <= console.width)
+    return next(fitting, _table([column for column in columns if column.rank == 0]))
+
+
+def _table(columns: Sequence[Column]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.right else "left", no_wrap=column.rank == 0)
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    for number, row in enumerate(rows, 1):
+        last = number == len(rows)
+        table.add_row(*map(text_of, row), style="bold" if last else "", end_section=number == len(rows) - 1)
+    return table
+
+
+def _measures(
+    rows: Iterable[tuple[int, int, int | None]], tensors_total: int, bytes_total: int, parameters_total: int | None
+) -> list[Column]:
+    """Make the columns that every table of tensors has: (tensor count, stored bytes, parameters) a row."""
+    listed = [*rows, (tensors_total, bytes_total, parameters_total)]
+    return [
+        Column("tensors", [_count(count) for count, _, _ in listed], 1),
+        Column("GB (10^9)", [gigabytes(nbytes) for _, nbytes, _ in listed]),
+        Column("bytes", [_count(nbytes) for _, nbytes, _ in listed], 4),
+        Column("share", [_share(nbytes, bytes_total) for _, nbytes, _ in listed], 3),
+        Column("parameters", [_count(parameters) for _, _, parameters in listed], 2),
+        Column("bits/weight", [_bits(nbytes, parameters) for _, nbytes, parameters in listed], 5),
+    ]
+
+
+def report_table(console: Console, report: Report, by: str = "component") -> Table:
+    """Build the table of a report, by ``component``, ``layer``, ``file`` or ``encoding``."""
+    if by == "file":
+        return draw(console, _file_columns(report))
+    if by == "encoding":
+        return draw(console, _encoding_columns(report))
+    if by == "layer":
+        return draw(console, _layer_columns(report))
+    return draw(console, _component_columns(report))
+
+
+def _sums(report: Report) -> tuple[int, int, int | None]:
+    return report.tensor_count, report.tensor_bytes, report.parameters
+
+
+def _component_columns(report: Report) -> list[Column]:
+    rows = report.components
+    return [
+        Column("component", [*(row.component for row in rows), "sum"], right=False),
+        *_measures(((row.tensor_count, row.stored_bytes, row.parameters) for row in rows), *_sums(report)),
+        Column("encodings", [*(_encodings(row) for row in rows), ""], 6, right=False),
+    ]
+
+
+def _encodings(row: ComponentRow) -> str:
+    return ", ".join(encoding.encoding for encoding in row.encodings)
+
+
+def _layer_columns(report: Report) -> list[Column]:
+    rows = report.by_layer()
+    return [
+        Column("layer", ["outside" if row.layer is None else str(row.layer) for row in rows] + ["sum"]),
+        *_measures(((row.tensor_count, row.stored_bytes, row.parameters) for row in rows), *_sums(report)),
+        Column("components", [*map(_layer_parts, rows), ""], 6, right=False),
+    ]
+
+
+def _layer_parts(row: LayerRow) -> str:
+    return ", ".join(
+        f"{part.component} {'+'.join(each.encoding for each in part.encodings)}" for part in row.components
+    )
+
+
+def _encoding_columns(report: Report) -> list[Column]:
+    rows: tuple[EncodingRow, ...] = report.by_encoding()
+    return [
+        Column("encoding", [*(row.encoding for row in rows), "sum"], right=False),
+        *_measures(((row.tensor_count, row.stored_bytes, row.parameters) for row in rows), *_sums(report)),
+        Column(
+            "of it scales",
+            [*(_count(row.scale_bytes) for row in rows), _count(total(row.scale_bytes for row in rows))],
+            6,
+        ),
+    ]
+
+
+def _file_columns(report: Report) -> list[Column]:
+    rows: tuple[Shard, ...] = report.by_file()
+    return [
+        Column("file", [*(row.path for row in rows), f"sum of {len(rows)}"], right=False),
+        Column("GB (10^9)", [*(gigabytes(row.file_bytes) for row in rows), gigabytes(report.file_bytes)]),
+        Column("bytes", [*(_count(row.file_bytes) for row in rows), _count(report.file_bytes)], 1),
+        Column("header", [*(_count(row.header_bytes) for row in rows), _count(report.header_bytes)], 3),
+        Column("padding", [*(_count(row.padding_bytes) for row in rows), _count(report.padding_bytes)], 4),
+        Column("missing", [*(_count(row.missing_bytes) for row in rows), _count(report.missing_bytes)], 4),
+        Column("sha256", [*((row.sha256 or _UNKNOWN)[:12] for row in rows), ""], 5, right=False),
+    ]
+
+
+def report_head(report: Report) -> list[RenderableType]:
+    """Say in a few lines what a checkpoint is and how large."""
+    at = f" at {report.commit[:12]}" if report.commit else ""
+    what = ", ".join(filter(None, [report.family, report.format, f"{report.shard_count:,} files"]))
+    lines = [
+        text_of(f"{report.source}{at}", "bold"),
+        text_of(f"{what}, {report.tensor_count:,} tensors" + ("" if report.complete else ", not complete")),
+        text_of(_bytes_line(report)),
+        text_of(_parameters_line(report)),
+    ]
+    if report.experts:
+        lines.append(text_of(_experts_line(report)))
+    return [*lines, Text()]
+
+
+def _bytes_line(report: Report) -> str:
+    parts = {
+        "headers": report.header_bytes,
+        "tensors": report.tensor_bytes,
+        "padding": report.padding_bytes,
+        "missing": report.missing_bytes,
+        "unread": report.unread_bytes,
+    }
+    told = ", ".join(f"{name} {count:,}" for name, count in parts.items() if count)
+    return f"{gigabytes(report.file_bytes)} GB: {report.file_bytes:,} bytes ({told})"
+
+
+def _parameters_line(report: Report) -> str:
+    if report.parameters is not None:
+        bits = _bits(report.tensor_bytes, report.parameters)
+        return f"{report.parameters:,} parameters" + (f", {bits} bits a weight" if bits else "")
+    return f"{report.known_parameters:,} parameters known, those of {report.unknown_tensors:,} tensors unknown"
+
+
+def _experts_line(report: Report) -> str:
+    census = report.experts
+    if census is None:
+        return ""
+    low, high = census.per_layer_min, census.per_layer_max
+    count = str(low) if low == high else f"{low} to {high}"
+    declared = "" if census.declared is None else f", {census.declared} declared"
+    return f"{count} routed experts in each of {census.layers} layers{declared}"
+
+
+def show_findings(console: Console, findings: Sequence[Finding]) -> None:
+    """Print findings, gravest first, a few lines each."""
+    for item in findings:
+        line = Text(f"{item.severity}: ", style=_STYLES[item.severity])
+        line.append(printable(f"{item.code}, {item.where}: {item.message}"), style="default")
+        if item.count > 1:
+            line.append(f" ({item.count:,} in all)")
+        console.print(line)
+
+
+def show_sets(console: Console, listing: Listing) -> None:
+    """Print the checkpoints of a folder or repository."""
+    at = f" at {listing.commit[:12]}" if listing.commit else ""
+    console.print(text_of(f"{listing.source}{at}", "bold"))
+    sets = listing.sets
+    sizes = [item.file_bytes for item in sets]
+    table = [
+        Column("set", [item.name for item in sets], right=False),
+        Column("format", [item.format for item in sets], 2, right=False),
+        Column("files", [_count(item.file_count) for item in sets], 1),
+        Column("GB (10^9)", [_UNKNOWN if size is None else gigabytes(size) for size in sizes]),
+        Column("bytes", [_count(size) for size in sizes], 3),
+        Column("", ["default" if item.default else "" for item in sets], 4, right=False),
+    ]
+    console.print(draw(console, table))
+
+
+def output() -> Console:
+    """Make the console for results: as wide as the terminal, or as the table where no terminal cuts it."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDE)
+
+
+def show_report(console: Console, report: Report, by: str = "component") -> None:
+    """Print a report: what it is, the table, what was found, what reading it cost."""
+    for line in report_head(report):
+        console.print(line)
+    console.print(report_table(console, report, by))
+    console.print()
+    show_findings(console, report.findings)
+    if not any(item.severity is not Severity.INFO for item in report.findings):
+        console.print("nothing found that is wrong")
+    traffic = report.traffic
+    if traffic.requests:
+        console.print(text_of(f"{traffic.requests:,} requests, {traffic.bytes_read / 1e6:,.1f} MB read", "dim"))
+
+
+def show_comparison(console: Console, rows: Sequence[tuple[str, str, str]]) -> None:
+    """Print published figures beside ours: (what, published, counted) a row."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title, right in (("published on 2026-11-09", False), ("published", True), ("counted", True), ("", False)):
+        table.add_column(title, justify="right" if right else "left")
+    for what, published, counted in rows:
+        same = published == counted
+        table.add_row(
+            *map(text_of, (what, published, counted)),
+            text_of("equal" if same else "differs", "green" if same else "red"),
+        )
+    console.print()
+    console.print(table)
+    console.print()
