@@ -1,0 +1,83 @@
+"""Opening Kimi K3.1 Pro, beside huggingface_hub in one run. See README.md here for the rules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAIRS = 5
+LATENCY = 0.04
+
+
+@contextmanager
+def hub() -> Iterator[str]:
+    """Start the loopback hub; give its address."""
+    command = [sys.executable, "-m", "kimi_inspect.testing", "--latency", str(LATENCY)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["endpoint"]
+        finally:
+            process.terminate()
+
+
+def measure(what: str, endpoint: str = "") -> dict[str, Any]:
+    """Run one measurement in a fresh process with an empty cache."""
+    with tempfile.TemporaryDirectory() as home:
+        quiet = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_PROGRESS_BARS")
+        environment = {**os.environ, "HF_HOME": home, **dict.fromkeys(quiet, "1")}
+        command = [sys.executable, str(HERE / "measure.py"), what, endpoint]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def import_milliseconds(statement: str, times: int = 15) -> float:
+    """Return the shortest of several runs of an interpreter that executes one statement."""
+    code = f"import time; t = time.perf_counter(); {statement}; print((time.perf_counter() - t) * 1000)"
+    runs = [subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True) for _ in range(times)]
+    return min(float(run.stdout) for run in runs)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    pairs = parser.parse_args().pairs
+    ours, theirs = [], []
+    with hub() as endpoint:
+        for _ in range(pairs):
+            ours.append(measure("ours", endpoint))
+            theirs.append(measure("huggingface_hub", endpoint))
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, {pairs} pairs, medians")
+    print(f"{'measure':<34}{'kimi_inspect':>16}{'huggingface_hub':>18}{'ratio':>8}")
+    for key, unit in (("seconds", "s"), ("requests", ""), ("body_bytes", ""), ("peak_megabytes", "MB")):
+        mine, other = (statistics.median(run[key] for run in runs) for runs in (ours, theirs))
+        print(f"{key + ' ' + unit:<34}{mine:>16,.2f}{other:>18,.2f}{mine / other:>8.3f}")
+    headers = ours[0]["header_bytes"]
+    print(
+        f"{'body bytes / header bytes':<34}{ours[0]['body_bytes'] / headers:>16.3f}{theirs[0]['body_bytes'] / headers:>18.3f}"
+    )
+    print(f"{'import, ms over a bare interpreter':<34}{import_milliseconds('import kimi_inspect'):>16.1f}")
+    for share in ("0.25", "1", "4"):
+        part = measure("meaning", share)
+        ratio = part["meaning_seconds"] / part["json_seconds"]
+        print(
+            f"{part['tensors']:>9,} tensors: classify and summarize {part['meaning_seconds']:.3f} s, "
+            f"json.loads of the same headers {part['json_seconds']:.3f} s, ratio {ratio:.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
