@@ -65,10 +65,8 @@ def main() -> None:
     for key, unit in (("seconds", "s"), ("requests", ""), ("body_bytes", ""), ("peak_megabytes", "MB")):
         mine, other = (statistics.median(run[key] for run in runs) for runs in (ours, theirs))
         print(f"{key + ' ' + unit:<34}{mine:>16,.2f}{other:>18,.2f}{mine / other:>8.3f}")
-    headers = ours[0]["header_bytes"]
-    print(
-        f"{'body bytes / header bytes':<34}{ours[0]['body_bytes'] / headers:>16.3f}{theirs[0]['body_bytes'] / headers:>18.3f}"
-    )
+    mine, other = (runs[0]["body_bytes"] / ours[0]["header_bytes"] for runs in (ours, theirs))
+    print(f"{'body bytes / header bytes':<34}{mine:>16.3f}{other:>18.3f}")
     print(f"{'import, ms over a bare interpreter':<34}{import_milliseconds('import kimi_inspect'):>16.1f}")
     for share in ("0.25", "1", "4"):
         part = measure("meaning", share)

@@ -19,7 +19,8 @@ def peak_megabytes() -> float:
 
 
 def ours(endpoint: str) -> dict[str, Any]:
-    import huggingface_hub.hf_api  # noqa: F401: what both sides import is imported before the clock starts
+    # What both sides import is imported before the clock starts.
+    import huggingface_hub.hf_api  # noqa: F401
 
     import kimi_inspect.opening
     import kimi_inspect.summarizing

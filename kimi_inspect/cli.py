@@ -15,7 +15,7 @@ from kimi_inspect.errors import InvalidSourceError, KimiInspectError
 from kimi_inspect.findings import printable
 from kimi_inspect.values import Finding, Progress, ProgressCallback, Severity
 
-__all__ = ["main", "run"]
+__all__ = ["main"]
 
 OK, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
 
@@ -34,11 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return its exit status: 0 fine, 1 findings, 2 cannot read or bad usage, 130 interrupted."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
-        if arguments[:1] == ["demo"]:
-            from kimi_inspect.demo import demo
-
-            return demo(arguments[1:])
-        return run(arguments)
+        return _demo(arguments[1:]) if arguments[:1] == ["demo"] else _run(arguments)
     except KimiInspectError as error:
         _tell(error, as_json="--json" in arguments)
         return FAILED
@@ -50,7 +46,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
 
 
-def run(arguments: Sequence[str], *, source: str | None = None, **fixed: Any) -> int:
+def _demo(arguments: Sequence[str]) -> int:
+    """Run a verb on the embedded checkpoint; without one, show its report beside the published figures."""
+    from kimi_inspect.demo import SOURCE, loopback_kimi, show_beside_published, stay_on_loopback
+
+    stay_on_loopback()
+    with loopback_kimi() as endpoint:
+        if arguments:
+            return _run(arguments, source=SOURCE, endpoint=endpoint, token=False)
+        return OK if show_beside_published(endpoint) else FOUND
+
+
+def _run(arguments: Sequence[str], *, source: str | None = None, **fixed: Any) -> int:
     """Run one verb.
 
     Args:

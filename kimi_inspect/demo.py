@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,23 +17,12 @@ from kimi_inspect.errors import TransportError
 if TYPE_CHECKING:
     from kimi_inspect.report import Report
 
-__all__ = ["demo", "loopback_kimi"]
+__all__ = ["SOURCE", "loopback_kimi", "show_beside_published", "stay_on_loopback"]
 
 SOURCE = "moonshotai/Kimi-K3.1-Pro"
 
 
-def demo(arguments: Sequence[str]) -> int:
-    """Run a verb on the embedded checkpoint; without one, show its report beside the published figures."""
-    _stay_on_loopback()
-    with loopback_kimi() as endpoint:
-        if arguments:
-            from kimi_inspect.cli import run
-
-            return run(arguments, source=SOURCE, endpoint=endpoint, token=False)
-        return _beside_published(endpoint)
-
-
-def _stay_on_loopback() -> None:
+def stay_on_loopback() -> None:
     """Let neither offline mode nor a proxy come between: the demo's hub is on this machine."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ.pop(name, None)
@@ -59,7 +48,8 @@ def loopback_kimi() -> Iterator[str]:
             process.terminate()
 
 
-def _beside_published(endpoint: str) -> int:
+def show_beside_published(endpoint: str) -> bool:
+    """Print the report of the embedded checkpoint, then published figures beside it; return whether they are equal."""
     from kimi_inspect.summarizing import inspect
     from kimi_inspect.tables import output, show_comparison, show_report
 
@@ -68,10 +58,10 @@ def _beside_published(endpoint: str) -> int:
     seconds = time.perf_counter() - begun
     console = output()
     show_report(console, report)
-    rows = [(what, published, measured) for what, published, measured in _published(report)]
+    rows = list(_published(report))
     show_comparison(console, rows)
     console.print(f"read in {seconds:.1f} s from a hub on this machine that holds true headers and hollow bodies")
-    return 0 if all(published == measured for _, published, measured in rows) else 1
+    return all(published == measured for _, published, measured in rows)
 
 
 def _published(report: Report) -> Iterator[tuple[str, str, str]]:

@@ -28,7 +28,6 @@ SEVERITIES: dict[str, Severity] = {
     "leading-space": Severity.WARNING,
     "config-unreadable": Severity.WARNING,
     "packing-disagrees": Severity.WARNING,
-    "duplicate-copy": Severity.INFO,
     "unclassified": Severity.INFO,
 }
 """What each code means for whoever loads the checkpoint; docs/findings.md explains them."""

@@ -147,7 +147,7 @@ def list_sets(
     endpoint: str | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Listing:
-    """List the checkpoints in a folder or repository, reading no header; arguments and errors as for `open_checkpoint`."""
+    """List the checkpoints in a folder or repository and read no header; arguments as for `open_checkpoint`."""
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
     listing = matching(location.store.list_files(), [files] if isinstance(files, str) else list(files or ()))
     return Listing(source=location.store.source, commit=location.store.commit, sets=find_sets(listing))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, overload
 
 import numpy as np
@@ -81,6 +81,7 @@ class TensorTable:
         self._columns = columns
         self._rows = np.arange(len(columns.kind)) if rows is None else rows
         self._whole = rows is None
+        self._first = list(accumulate(map(len, columns.names), initial=0))
         self._by_hash: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @property
@@ -145,7 +146,7 @@ class TensorTable:
     @property
     def name(self) -> NDArray[np.object_]:
         """Names as str; made anew at each call."""
-        return _objects([self._name(row) for row in self._rows.tolist()])
+        return _objects(map(self._name, self._rows.tolist()))
 
     @property
     def dtype(self) -> NDArray[np.object_]:
@@ -250,7 +251,7 @@ class TensorTable:
 
     def _raw(self, row: int) -> bytes:
         shard = int(self._columns.shard[row])
-        return self._columns.names[shard].raw(row - int(np.searchsorted(self._columns.shard, shard)))
+        return self._columns.names[shard].raw(row - self._first[shard])
 
     def _name(self, row: int) -> str:
         return self._raw(row).decode()

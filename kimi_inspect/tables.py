@@ -68,7 +68,8 @@ def draw(console: Console, columns: Sequence[Column]) -> Table:
     """Build the table with as many columns as fit the console, the last row set off as sums."""
     ranks = sorted({column.rank for column in columns}, reverse=True)
     tables = (_table([column for column in columns if column.rank <= rank]) for rank in ranks)
-    fitting = (table for table in tables if Measurement.get(console, console.options, table).maximum <= console.width)
+    unlimited = console.options.update(max_width=WIDE)
+    fitting = (table for table in tables if Measurement.get(console, unlimited, table).maximum <= console.width)
     return next(fitting, _table([column for column in columns if column.rank == 0]))
 
 
