@@ -46,4 +46,5 @@ from kimi_inspect.values import Shard as Shard
 from kimi_inspect.values import TensorInfo as TensorInfo
 from kimi_inspect.values import Traffic as Traffic
 
+__all__: list[str]
 __version__: str

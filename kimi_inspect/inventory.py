@@ -100,6 +100,11 @@ class Inventory(AbstractSet[str]):
             return False
         return any(matcher.matches(name) for matcher in self._matchers.get(_shape(name), ()))
 
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of any set that is compared by what is in it
+
     def __repr__(self) -> str:
         return f"<Inventory of {len(self):,} tensors>"
 

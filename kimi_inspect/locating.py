@@ -88,7 +88,7 @@ def locate(
 
 def _invalid(source: str) -> InvalidSourceError:
     return InvalidSourceError(
-        f"{printable(source)!r} names no checkpoint",
+        f"'{printable(source)}' names no checkpoint",
         expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or an address ending in .safetensors",
     )
 

@@ -66,7 +66,7 @@ def declared_packing(config: Mapping[str, Any] | None) -> str | None:
         if isinstance(quantization, Mapping):
             groups = quantization.get("config_groups")
             members = list(groups.values()) if isinstance(groups, Mapping) else []
-            formats = {item.get("format") for item in [quantization, *members] if isinstance(item, Mapping)}
+            formats = [item.get("format") for item in [quantization, *members] if isinstance(item, Mapping)]
             known = {_FORMATS[name] for name in formats if isinstance(name, str) and name in _FORMATS}
             return known.pop() if len(known) == 1 else None
     return None
