@@ -127,6 +127,7 @@ def open_checkpoint(
     notify = progress or (lambda _: None)
     notify(Progress(phase="listing", done=0, total=1, unit="listings"))
     listing = store.list_files()
+    notify(Progress(phase="listing", done=1, total=1, unit="listings"))
     globs = [files] if isinstance(files, str) else list(files or ())
     chosen = choose_set(listing, source=store.source, name=location.set_name, member=location.member, globs=globs)
     with ThreadPoolExecutor(1) as beside:

@@ -204,7 +204,7 @@ def _unpadded(body: memoryview, file: str) -> tuple[memoryview, list[Finding]]:
         findings.append(finding("bad-padding", file, message, file=file, expected="spaces", actual="NUL bytes"))
     if bytes(body[:1]) != b"{":
         if not bytes(body).lstrip(b" \t\r\n").startswith(b"{"):
-            malformed("the header is no JSON object", file, offset=LENGTH_BYTES, expected="{", actual=bytes(body[:16]))
+            malformed("the header is no JSON object", file, offset=LENGTH_BYTES, expected="{", actual=repr(bytes(body[:16])))
         message = "the header starts with white space; the format has it start with {"
         findings.append(finding("leading-space", file, message, file=file, expected="{", actual=repr(bytes(body[:1]))))
     return body, findings
@@ -217,7 +217,7 @@ def _entries(body: memoryview, file: str) -> dict[str, msgspec.Raw]:
             str(body, "utf-8")  # the decoder passes over bad UTF-8 in what it skips
         return _TOP.decode(body)
     except UnicodeDecodeError as error:
-        wrong = error.object[error.start : error.end]
+        wrong = repr(error.object[error.start : error.end])
         malformed("the header is not UTF-8", file, offset=LENGTH_BYTES + error.start, actual=wrong)
     except RecursionError:
         malformed("the header nests deeper than any header does", file)

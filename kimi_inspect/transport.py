@@ -178,7 +178,7 @@ class Transport:
         try:
             return msgspec.json.decode(data), headers
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise TransportError("the answer is no JSON", file=file, actual=data[:60]) from None
+            raise TransportError("the answer is no JSON", file=file, actual=repr(data[:60])) from None
 
     def _persist(self, attempt: Callable[[], T]) -> T:
         """Try again after failures that pass, waiting as long as the server asks."""
