@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from kimi_inspect import __version__
 from kimi_inspect.errors import InvalidSourceError, KimiInspectError
-from kimi_inspect.findings import printable
+from kimi_inspect.text import printable
 from kimi_inspect.values import Finding, Progress, ProgressCallback, Severity
 
 __all__ = ["main"]

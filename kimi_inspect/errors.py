@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from kimi_inspect.text import printable
+
 __all__ = [
     "AmbiguousCheckpointError",
     "AuthenticationError",
@@ -99,7 +101,7 @@ class KimiInspectError(Exception):
             parts.append(f"expected {self.expected}")
         if self.actual is not None:
             parts.append(f"got {self.actual}")
-        return parts[0] if len(parts) == 1 else f"{parts[0]} ({', '.join(parts[1:])})"
+        return printable(parts[0] if len(parts) == 1 else f"{parts[0]} ({', '.join(parts[1:])})")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the attributes: the keyword-only ones are not in `args`."""

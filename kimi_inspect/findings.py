@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from kimi_inspect.text import printable
 from kimi_inspect.values import Finding, Severity
 
-__all__ = ["SEVERITIES", "finding", "in_order", "printable"]
+__all__ = ["SEVERITIES", "finding", "in_order"]
 
 MAX_EXAMPLES = 10
 
@@ -66,10 +67,3 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings gravest first, those of one severity as they came."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda item: order.index(item.severity)))
-
-
-def printable(text: str) -> str:
-    r"""Return `text` with every character that a terminal may obey written as an escape such as ``\x1b``."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

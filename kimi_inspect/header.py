@@ -10,9 +10,10 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.errors import MalformedHeaderError
-from kimi_inspect.findings import finding, printable
+from kimi_inspect.findings import finding
 from kimi_inspect.names import Names
 from kimi_inspect.sums import exact_sum
+from kimi_inspect.text import printable
 from kimi_inspect.values import Finding
 
 __all__ = [

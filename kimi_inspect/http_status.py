@@ -19,7 +19,7 @@ from kimi_inspect.errors import (
     SourceFileNotFoundError,
     TransportError,
 )
-from kimi_inspect.findings import printable
+from kimi_inspect.text import printable
 
 if TYPE_CHECKING:
     from huggingface_hub.utils import httpx
@@ -43,9 +43,12 @@ class UnsatisfiableRangeError(TransportError):
 
 
 def public_url(url: str) -> str:
-    """Return `url` without what may be secret: user, password, signed query."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+    """Return `url` without what may be secret: user, password, signed query; of a broken address only the scheme."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return printable(f"{url.partition('://')[0]}://…")
     return printable(f"{parts.scheme}://{host}{parts.path}")
 
 

@@ -10,12 +10,12 @@ from urllib.parse import unquote, urlsplit
 
 from attrs import frozen
 
-from kimi_inspect.errors import InvalidSourceError, OfflineError
-from kimi_inspect.findings import printable
+from kimi_inspect.errors import InvalidSourceError, KimiInspectError, OfflineError, SourceFileNotFoundError
 from kimi_inspect.http_status import public_url
 from kimi_inspect.remote import HubRepository, PlainFiles
 from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles
-from kimi_inspect.transport import DEFAULT_TIMEOUT, origin
+from kimi_inspect.text import printable
+from kimi_inspect.transport import DEFAULT_TIMEOUT, next_address, origin
 
 __all__ = ["Location", "Source", "locate"]
 
@@ -69,9 +69,24 @@ def locate(
     """
     if isinstance(source, Mapping):
         return Location(store=MappedFiles(source))
-    if not isinstance(source, str) or _is_local(source):
-        return _local(Path(source).expanduser())
+    try:
+        if not isinstance(source, str) or _is_local(source):
+            return _local(Path(source).expanduser())
+        return _remote(source, revision, token, endpoint, timeout)
+    except KimiInspectError:
+        raise
+    except (ValueError, RuntimeError, OSError):
+        # No such user's home, a NUL, a name too long, half a surrogate: no source either way.
+        raise _invalid(os.fspath(source)) from None
+
+
+def _remote(
+    source: str, revision: str | None, token: str | bool | None, endpoint: str | None, timeout: float
+) -> Location:
+    if not source.isprintable():
+        raise _invalid(source)
     scheme, _, rest = source.partition("://")
+    scheme = scheme.lower()
     if not rest:
         return _hub(_repository(source, source, revision), token, endpoint, timeout)
     if scheme == "hf":
@@ -80,15 +95,19 @@ def locate(
         page = _page(source, revision, endpoint)
         if page:
             return _hub(page, token, endpoint, timeout)
-        if urlsplit(source).path.endswith(WEIGHT_SUFFIXES):
+        if next_address(source, "") and urlsplit(source).path.endswith(WEIGHT_SUFFIXES):
             name = unquote(urlsplit(source).path.rpartition("/")[2])
             return Location(store=PlainFiles(source, timeout=timeout), member=name)
-    raise _invalid(public_url(source) if scheme in ("http", "https") else source)
+    raise _invalid(source)
 
 
 def _invalid(source: str) -> InvalidSourceError:
+    """Make the error; what may be a password or a signed query is left out of its words."""
+    words = re.split("[?#]", source)[0]
+    user, _, place = words.rpartition("@")
+    shown = public_url(source) if "://" in source else place if ":" in user else words
     return InvalidSourceError(
-        f"'{printable(source)}' names no checkpoint",
+        f"'{printable(shown)}' names no checkpoint",
         expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or an address ending in .safetensors",
     )
 
@@ -102,6 +121,8 @@ def _is_local(source: str) -> bool:
 def _local(path: Path) -> Location:
     if path.is_dir() or not path.name.endswith(WEIGHT_SUFFIXES):
         return Location(store=LocalFolder(path, commit=_snapshot_commit(path)))
+    if not path.exists():
+        raise SourceFileNotFoundError("there is no such file", file=str(path))
     folder = path.parent
     return Location(store=LocalFolder(folder, source=str(path), commit=_snapshot_commit(folder)), member=path.name)
 
@@ -122,6 +143,8 @@ def _repository(text: str, source: str, revision: str | None) -> _Hub:
 
 
 def _one_revision(written: str | None, given: str | None) -> str | None:
+    if not (written or given or "").isprintable():
+        raise InvalidSourceError("no revision has such characters", actual=written or given)
     if written and given and written != given:
         raise InvalidSourceError("two revisions are named", expected=written, actual=given)
     return written or given
@@ -131,6 +154,8 @@ def _page(url: str, revision: str | None, endpoint: str | None) -> _Hub | None:
     """Read an address pasted from the Hub's pages."""
     from huggingface_hub import constants
 
+    if next_address(url, "") is None:
+        return None
     hubs = {origin(hub): hub for hub in (DEFAULT_HUB, "https://hf.co", constants.ENDPOINT, endpoint) if hub}
     match = _PAGE.fullmatch(urlsplit(url).path)
     hub = hubs.get(origin(url))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 from attrs import field, frozen
@@ -13,7 +12,7 @@ from kimi_inspect.families import family_of
 from kimi_inspect.findings import finding, in_order
 from kimi_inspect.locating import Source, locate
 from kimi_inspect.meaning import understand
-from kimi_inspect.reading import ReadShard, read_shards
+from kimi_inspect.reading import ReadShard, read_shards, workers
 from kimi_inspect.safetensors import MAX_HEADER_BYTES
 from kimi_inspect.sets import FileSet, choose_set, find_sets, matching, missing_shards
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
@@ -130,7 +129,7 @@ def open_checkpoint(
     notify(Progress(phase="listing", done=1, total=1, unit="listings"))
     globs = [files] if isinstance(files, str) else list(files or ())
     chosen = choose_set(listing, source=store.source, name=location.set_name, member=location.member, globs=globs)
-    with ThreadPoolExecutor(1) as beside:
+    with workers(store, 1) as beside:
         reading_config = beside.submit(_read_config, store, listing, chosen)
         read = read_shards(
             store, chosen.files, max_workers=max_workers, max_header_bytes=max_header_bytes, progress=progress

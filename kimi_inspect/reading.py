@@ -10,14 +10,14 @@ from threading import Lock
 
 from attrs import frozen
 
-from kimi_inspect.errors import FormatError, KimiInspectError, SourceError
+from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, TransportError
 from kimi_inspect.header import Header
 from kimi_inspect.planning import Plan, run
 from kimi_inspect.safetensors import layout_of, read_header
-from kimi_inspect.sources import FileStore, ListedFile
+from kimi_inspect.sources import ByteSource, FileStore, ListedFile
 from kimi_inspect.values import Progress, ProgressCallback
 
-__all__ = ["ReadShard", "read_shards"]
+__all__ = ["ReadShard", "read_shards", "workers"]
 
 FIRST_READ = 1 << 20
 """Bytes of the first read while few headers have been seen."""
@@ -26,6 +26,7 @@ ENOUGH_SEEN = 8
 """Headers after which the longest of them sets the first read; one alone may be a small one."""
 
 LAYOUTS_KEPT = 4
+SIZES_TRIED = 3
 
 
 @frozen(kw_only=True)
@@ -74,19 +75,26 @@ class _HeaderReader:
 
     def read(self, file: ListedFile) -> ReadShard:
         """Read a header, or say why it cannot be read."""
-        size = file.size or 0
         try:
             source = self._store.open(file)
-            while True:
+            for _ in range(SIZES_TRIED):
                 size = source.size
-                header = run(self._plan(file, size), source.read, turn=self._turn)
+                header, error = self._try(file, source, size)
                 # An answer may tell another size than the listing did; the header is then judged by the true one.
                 if source.size == size:
-                    break
+                    return ReadShard(file=file, file_bytes=size, header=header, error=error)
+            raise TransportError("the server tells another size at every answer", file=file.path)
+        except SourceError as failure:
+            return ReadShard(file=file, file_bytes=file.size or 0, error=failure)
+
+    def _try(self, file: ListedFile, source: ByteSource, size: int) -> tuple[Header | None, KimiInspectError | None]:
+        """Read the header, taking the file to be of that size."""
+        try:
+            header = run(self._plan(file, size), source.read, turn=self._turn)
         except (SourceError, FormatError) as error:
-            return ReadShard(file=file, file_bytes=size, error=error)
+            return None, error
         self._ahead.saw(header)
-        return ReadShard(file=file, file_bytes=size, header=header)
+        return header, None
 
     def _plan(self, file: ListedFile, size: int) -> Plan[Header]:
         return read_header(
@@ -112,7 +120,7 @@ def read_shards(
     """
     reader = _HeaderReader(store, max_header_bytes)
     notify = progress or (lambda _: None)
-    with _pool(store, max_workers) as pool:
+    with workers(store, max_workers) as pool:
         futures = {pool.submit(reader.read, file): file for file in files}
         notify(Progress(phase="headers", done=0, total=len(files), unit="files"))
         for done, future in enumerate(as_completed(futures), 1):
@@ -122,7 +130,7 @@ def read_shards(
 
 
 @contextmanager
-def _pool(store: FileStore, max_workers: int) -> Iterator[ThreadPoolExecutor]:
+def workers(store: FileStore, max_workers: int) -> Iterator[ThreadPoolExecutor]:
     """Give a pool of threads that ends soon, and tells the store so, when the caller's thread is interrupted."""
     pool = ThreadPoolExecutor(max_workers, thread_name_prefix="kimi-inspect")
     try:

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from kimi_inspect import __version__
 from kimi_inspect.errors import (
     AuthenticationError,
+    InvalidSourceError,
     RateLimitedError,
     SourceError,
     TransportError,
@@ -19,7 +20,7 @@ from kimi_inspect.errors import (
 from kimi_inspect.http_status import UnsatisfiableRangeError, public_url
 from kimi_inspect.sidecars import split_siblings
 from kimi_inspect.sources import ListedFile
-from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, RangeAnswer, Transport, origin
+from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, RangeAnswer, Transport, next_address, origin
 from kimi_inspect.values import Traffic
 
 __all__ = ["HubRepository", "PlainFiles", "RemoteFile"]
@@ -31,7 +32,6 @@ MAX_PAGE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 10_000
 """Listing pages of a thousand entries each that are followed at most."""
 
-_NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 
@@ -91,30 +91,34 @@ class RemoteFile:
             try:
                 return self._take(self._signed, begin, end)
             except RateLimitedError:
-                raise
+                raise  # it has been waited for
             except SourceError:
                 self._signed = None  # expired, most likely: ask for a new one
         return self._take(self._url, begin, end)
 
     def _take(self, url: str, begin: int, end: int) -> RangeAnswer:
         answer = self._transport.read_range(url, begin, end, file=self._path, patient=url == self._url)
-        self._agree(answer.facts)
+        agree(answer.facts, commit=self._commit, sha256=self._sha256, path=self._path)
         if answer.url != self._url:
             self._signed = answer.url
         self._size = answer.file_bytes
         return answer
 
-    def _agree(self, facts: FileFacts) -> None:
-        """Hold what the answer says of the file against the listing."""
-        etag = digest_of(facts.etag)
-        for what, expected, actual in (("commit", self._commit, facts.commit), ("SHA-256", self._sha256, etag)):
-            if expected and actual and expected != actual:
-                raise TransportError(
-                    f"the server sends a file of another {what} than the listing says; start again",
-                    file=self._path,
-                    expected=expected,
-                    actual=actual,
-                )
+
+def agree(facts: FileFacts, *, commit: str | None, sha256: str | None, path: str) -> None:
+    """Hold what an answer says of a file against the listing.
+
+    Raises:
+        TransportError: it is of another commit, or another file.
+    """
+    for what, expected, actual in (("commit", commit, facts.commit), ("SHA-256", sha256, digest_of(facts.etag))):
+        if expected and actual and expected != actual:
+            raise TransportError(
+                f"the server sends a file of another {what} than the listing says; start again",
+                file=path,
+                expected=expected,
+                actual=actual,
+            )
 
 
 def digest_of(etag: str | None) -> str | None:
@@ -156,7 +160,7 @@ class PlainFiles:
 
     def read_small(self, file: ListedFile, limit: int) -> bytes:
         """Return all bytes of a side file."""
-        return self._transport.read_file(self._address(file.path), limit=limit, file=file.path)[0]
+        return self._transport.read_file(self._address(file.path), limit=limit, file=file.path).data
 
     def cancel(self) -> None:
         """Let reads under way stop soon."""
@@ -185,6 +189,10 @@ class HubRepository:
         from huggingface_hub import constants
 
         self._endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
+        if next_address(self._endpoint, "") is None:
+            raise InvalidSourceError(
+                "the Hub's endpoint is no http(s) address; see HF_ENDPOINT", actual=public_url(self._endpoint)
+            )
         self._repo_id = repo_id
         self._revision = revision
         self._commit: str | None = revision if revision and _SHA1.fullmatch(revision) else None
@@ -222,30 +230,28 @@ class HubRepository:
 
     def list_files(self) -> tuple[ListedFile, ...]:
         """Return all files of the commit, by path."""
-        return tuple(sorted(self._entries(), key=lambda file: file.path))
+        by_path = {file.path: file for file in self._entries()}
+        return tuple(by_path[path] for path in sorted(by_path))
 
     def _entries(self) -> Iterator[ListedFile]:
         url: str | None = f"{self._api()}/tree/{self.commit}?recursive=true&expand=false"
         seen: set[str] = set()
         while url is not None:
             seen.add(url)
-            page, headers = self._transport.read_json(url, limit=MAX_PAGE_BYTES, file=self.source)
+            page, following = self._transport.read_json(url, limit=MAX_PAGE_BYTES, file=self.source)
             if not isinstance(page, list):
                 raise TransportError("the listing is no list", file=self.source, actual=type(page).__name__)
             yield from filter(None, map(self._entry, page))
-            url = self._next_page(url, headers.get("link", ""), seen)
+            url = None if following is None else self._next_page(url, following, seen)
 
-    def _next_page(self, url: str, link: str, seen: set[str]) -> str | None:
-        match = _NEXT.search(link)
-        if not match:
-            return None
-        following: str = urljoin(url, match[1])
-        if origin(following) != origin(self._endpoint):
+    def _next_page(self, url: str, reference: str, seen: set[str]) -> str:
+        following = next_address(url, reference)
+        if following is None or origin(following) != origin(self._endpoint):
             raise TransportError(
                 "the listing goes on at another server; not followed",
                 file=self.source,
                 expected=self._endpoint,
-                actual=public_url(following),
+                actual=public_url(following or reference),
                 retryable=False,
             )
         if following in seen or len(seen) >= MAX_PAGES:
@@ -295,7 +301,9 @@ class HubRepository:
 
     def read_small(self, file: ListedFile, limit: int) -> bytes:
         """Return all bytes of a side file."""
-        return self._transport.read_file(self._address(file.path), limit=limit, file=file.path)[0]
+        answer = self._transport.read_file(self._address(file.path), limit=limit, file=file.path)
+        agree(answer.facts, commit=self.commit, sha256=file.sha256, path=file.path)
+        return answer.data
 
     def cancel(self) -> None:
         """Let reads under way stop soon."""
@@ -317,9 +325,12 @@ def _token(token: str | bool | None) -> str | None:
     from huggingface_hub.utils import get_token_to_send
 
     try:
-        return get_token_to_send(token)
+        secret = get_token_to_send(token)
     except LocalTokenNotFoundError:
         raise AuthenticationError("no token is saved; run `hf auth login` or set HF_TOKEN") from None
+    if secret and not re.fullmatch(r"[!-~]+", secret):
+        raise AuthenticationError("the token holds characters that no token has; copy it anew")
+    return secret
 
 
 def _user_agent() -> str:

@@ -204,7 +204,9 @@ def _unpadded(body: memoryview, file: str) -> tuple[memoryview, list[Finding]]:
         findings.append(finding("bad-padding", file, message, file=file, expected="spaces", actual="NUL bytes"))
     if bytes(body[:1]) != b"{":
         if not bytes(body).lstrip(b" \t\r\n").startswith(b"{"):
-            malformed("the header is no JSON object", file, offset=LENGTH_BYTES, expected="{", actual=repr(bytes(body[:16])))
+            malformed(
+                "the header is no JSON object", file, offset=LENGTH_BYTES, expected="{", actual=repr(bytes(body[:16]))
+            )
         message = "the header starts with white space; the format has it start with {"
         findings.append(finding("leading-space", file, message, file=file, expected="{", actual=repr(bytes(body[:1]))))
     return body, findings

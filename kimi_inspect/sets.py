@@ -51,8 +51,7 @@ def find_sets(files: Iterable[ListedFile]) -> tuple[FileSet, ...]:
     groups: dict[tuple[str, str, int | None], list[ListedFile]] = {}
     for file in files:
         name = ShardName.of(file.path)
-        suffix = "." + file.path.rpartition(".")[2]
-        if suffix in SUFFIXES:
+        for suffix in filter(file.path.endswith, SUFFIXES):
             groups.setdefault((name.set_name, suffix, name.count), []).append(file)
     ordered = sorted(groups, key=_preference)
     return tuple(

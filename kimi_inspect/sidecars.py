@@ -52,7 +52,9 @@ def refuse_other_formats(head: bytes, file: str) -> None:
     text = head.lstrip()
     for magic, what in _OTHER_FORMATS:
         if text.startswith(magic):
-            raise NotWeightsError(f"not weights but {what}; download it again", file=file, offset=0, actual=repr(bytes(head[:16])))
+            raise NotWeightsError(
+                f"not weights but {what}; download it again", file=file, offset=0, actual=repr(bytes(head[:16]))
+            )
 
 
 def parse_config(data: bytes) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Protocol, runtime_checkable
 
 from attrs import frozen
@@ -115,10 +116,16 @@ class LocalFile:
     def size(self) -> int:
         """Length of the file in bytes."""
         with _translated(self._path):
-            return self._path.stat().st_size
+            status = self._path.stat()
+        if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):
+            # Opening a pipe would wait for somebody to write to it. A folder is refused by the system when it is read.
+            raise TransportError("no regular file", file=str(self._path), retryable=False)
+        return status.st_size
 
     def read(self, begin: int, end: int) -> bytes:
         """Return the bytes from `begin` up to `end`."""
+        if end > self.size:
+            raise TransportError("the file has shrunk", file=str(self._path), expected=end, actual=self.size)
         with _translated(self._path), self._path.open("rb") as file:
             file.seek(begin)
             data = file.read(end - begin)

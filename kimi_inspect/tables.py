@@ -10,9 +10,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from kimi_inspect.findings import printable
 from kimi_inspect.opening import Listing
 from kimi_inspect.report import ComponentRow, EncodingRow, LayerRow, Report, bits_per_weight, total
+from kimi_inspect.text import printable
 from kimi_inspect.values import Finding, Severity, Shard
 
 __all__ = ["output", "show_comparison", "show_report", "show_sets"]

@@ -25,15 +25,15 @@ from kimi_inspect.errors import (
     SourceError,
     TransportError,
 )
-from kimi_inspect.findings import printable
 from kimi_inspect.http_status import UnsatisfiableRangeError, refuse
 from kimi_inspect.sources import Meter
+from kimi_inspect.text import printable
 from kimi_inspect.values import Traffic
 
 if TYPE_CHECKING:
     from huggingface_hub.utils import httpx
 
-__all__ = ["DEFAULT_TIMEOUT", "FileFacts", "RangeAnswer", "Transport", "origin"]
+__all__ = ["DEFAULT_TIMEOUT", "FileFacts", "RangeAnswer", "Transport", "next_address", "origin"]
 
 T = TypeVar("T")
 
@@ -76,11 +76,34 @@ class RangeAnswer:
     facts: FileFacts
 
 
+@frozen(kw_only=True)
+class WholeAnswer:
+    """All bytes of a small answer, decompressed, and the reference to the page after it, if it has one."""
+
+    data: bytes = field(repr=False)
+    facts: FileFacts
+    next: str | None = None
+
+
 def origin(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port: what a token may be sent to."""
+    """Return scheme, host and port: what a token may be sent to.
+
+    Raises:
+        ValueError: it is no address.
+    """
     parts = urlsplit(url)
     default = {"http": 80, "https": 443}.get(parts.scheme, 0)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or default
+
+
+def next_address(base: str, reference: str) -> str | None:
+    """Return where a redirect or link in an answer of `base` leads; None if that is nowhere that HTTP reaches."""
+    try:
+        url = urljoin(base, reference)
+        scheme, host, _ = origin(url)
+    except ValueError:
+        return None
+    return url if scheme in ("http", "https") and host else None
 
 
 class Transport:
@@ -127,7 +150,7 @@ class Transport:
             begin: first byte.
             end: one past the last byte, greater than `begin`.
             file: what to call it in messages.
-            patient: try again after passing failures.
+            patient: try again after passing failures; else only where the server asks to wait.
 
         Raises:
             SourceError: of the kind that fits.
@@ -148,18 +171,18 @@ class Transport:
                     raise
                 return attempt(error.file_bytes)
 
-        return self._persist(clipped) if patient else clipped()
+        return self._persist(clipped, patient=patient)
 
-    def read_file(self, url: str, *, limit: int, file: str) -> tuple[bytes, Mapping[str, str]]:
-        """Read a whole small file or API answer; return its bytes, decompressed, and the headers.
+    def read_file(self, url: str, *, limit: int, file: str) -> WholeAnswer:
+        """Read a whole small file or API answer.
 
         Raises:
             TransportError: it is longer than `limit` bytes.
             SourceError: of another kind that fits.
         """
 
-        def attempt() -> tuple[bytes, Mapping[str, str]]:
-            with self._get(url, {"accept-encoding": "gzip"}, file) as (response, _):
+        def attempt() -> WholeAnswer:
+            with self._get(url, {"accept-encoding": "gzip"}, file) as (response, facts):
                 data = b"".join(self._pieces(response, response.iter_bytes(), limit + 1, file))
                 if len(data) > limit:
                     raise TransportError(
@@ -168,27 +191,29 @@ class Transport:
                         expected=f"at most {limit:,} bytes",
                         retryable=False,
                     )
-                return data, response.headers
+                following = response.links.get("next", {}).get("url")
+                return WholeAnswer(data=data, facts=facts, next=following)
 
         return self._persist(attempt)
 
-    def read_json(self, url: str, *, limit: int, file: str) -> tuple[Any, Mapping[str, str]]:
-        """Read a JSON answer of at most `limit` bytes; return it decoded, and the headers."""
-        data, headers = self.read_file(url, limit=limit, file=file)
+    def read_json(self, url: str, *, limit: int, file: str) -> tuple[Any, str | None]:
+        """Read a JSON answer of at most `limit` bytes; return it decoded, and the reference to the next page."""
+        answer = self.read_file(url, limit=limit, file=file)
         try:
-            return msgspec.json.decode(data), headers
+            return msgspec.json.decode(answer.data), answer.next
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise TransportError("the answer is no JSON", file=file, actual=repr(data[:60])) from None
+            raise TransportError("the answer is no JSON", file=file, actual=repr(answer.data[:60])) from None
 
-    def _persist(self, attempt: Callable[[], T]) -> T:
+    def _persist(self, attempt: Callable[[], T], *, patient: bool = True) -> T:
         """Try again after failures that pass, waiting as long as the server asks."""
         for tries in range(MAX_TRIES):
             try:
                 return attempt()
             except SourceError as error:
+                limited = isinstance(error, RateLimitedError)
                 told = error.retry_after if isinstance(error, RateLimitedError) else None
                 wait = min(2.0**tries / 2, 8.0) if told is None else told
-                if not error.retryable or tries == MAX_TRIES - 1 or wait > MAX_WAIT:
+                if not error.retryable or not (patient or limited) or tries == MAX_TRIES - 1 or wait > MAX_WAIT:
                     raise
             if self._pause(wait):
                 break
@@ -216,8 +241,8 @@ class Transport:
         raise TransportError("redirected in a circle", file=file, expected=f"at most {MAX_HOPS} hops", retryable=False)
 
     def _next_hop(self, response: httpx.Response, url: str, file: str) -> str:
-        target = urljoin(url, response.headers.get("location", ""))
-        if urlsplit(target).scheme not in ("http", "https") or target == url:
+        target = next_address(url, response.headers.get("location", ""))
+        if target is None or target == url:
             raise TransportError("redirected to no usable address", file=file, retryable=False)
         return target
 
@@ -235,8 +260,10 @@ class Transport:
             return session.send(request, stream=True, follow_redirects=False)
         except OfflineModeIsEnabled:
             raise OfflineError("offline mode is on; unset HF_HUB_OFFLINE to reach the network", file=file) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.HTTPError as error:
             raise TransportError(_reason(error), file=file) from None
+        except (httpx.InvalidURL, ValueError):
+            raise TransportError("no request can be sent to such an address", file=file, retryable=False) from None
 
     def _drain(self, response: httpx.Response, file: str) -> None:
         """Read a short body away: closed unread, it would cost the connection."""

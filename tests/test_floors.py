@@ -13,7 +13,7 @@ import kimi_inspect
 PACKAGE = Path(kimi_inspect.__file__).parent
 
 FLOORS = (
-    ("errors", "components", "values", "findings", "dtypes", "names", "sums"),
+    ("text", "errors", "components", "values", "findings", "dtypes", "names", "sums"),
     ("planning", "sidecars", "header", "safetensors"),
     ("sources", "http_status", "transport", "remote", "locating"),
     ("sets", "reading"),

@@ -1,0 +1,12 @@
+"""Text from strangers, made safe to print."""
+
+from __future__ import annotations
+
+__all__ = ["printable"]
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every character that a terminal may obey written as an escape such as ``\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
