@@ -113,12 +113,17 @@ def check_sizes(header: Header, file: str) -> None:
     index = int(np.argmax(wrong))
     kind = header.kinds[int(header.kind[index])]
     malformed(
-        f"tensor {header.names[index]!r} ({kind.dtype} {list(kind.shape)}) has a range of another size",
+        f"tensor {header.names[index]!r} ({kind.dtype} {_shown(kind.shape)}) has a range of another size",
         file,
         offset=header.header_bytes + int(header.begin[index]),
-        expected="whole bytes and no negative dimension" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
+        expected="dimensions that make whole bytes" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
         actual=f"{int(spans[index]):,} bytes",
     )
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    """Write a shape; a stranger's may be long, or hold numbers of thousands of digits."""
+    return str([n if n.bit_length() <= 128 else "…" for n in shape[:16]]) + ("…" if len(shape) > 16 else "")
 
 
 def check_overlap(header: Header, file: str) -> None:
@@ -173,7 +178,7 @@ def place_findings(header: Header, file: str) -> Iterator[Finding]:
         message = f"{beyond:,} bytes follow the last tensor; loaders refuse the file"
         yield finding("trailing-bytes", file, message, file=file, expected=header.data_end, actual=header.file_bytes)
     if header.missing_bytes:
-        cut = np.flatnonzero(header.end > header.data_bytes)
+        cut = np.flatnonzero(header.end > np.maximum(header.begin, header.data_bytes))
         names = [header.names[int(index)] for index in cut[:10]]
         yield finding(
             "truncated",

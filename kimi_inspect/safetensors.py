@@ -8,10 +8,11 @@ counted from the start of the data; the ranges must fill the data without hole o
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
-from math import prod
+from itertools import accumulate, chain
+from operator import mul
 from typing import Any
 
 import msgspec
@@ -47,6 +48,9 @@ MAX_HEADER_BYTES = 256 * 1024 * 1024
 MIN_READ_BYTES = 1024
 """A first read of at least this much tells a Git LFS pointer or a web page from weights."""
 
+NO_LENGTH = 2**32
+"""Beyond this a length word is none, but the first bytes of a text or of another format."""
+
 
 class _Entry(msgspec.Struct, gc=False):
     dtype: str
@@ -56,6 +60,8 @@ class _Entry(msgspec.Struct, gc=False):
 
 _ENTRY = msgspec.json.Decoder(_Entry)
 _ENTRIES = msgspec.json.Decoder(list[_Entry])
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_MINUS_ZERO = re.compile(rb"[\[,]\s*-0\s*[,\]]")
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -88,6 +94,9 @@ class _EntryError(Exception):
 def layout_of(entries: bytes) -> Layout:
     """Read entries, joined by commas. A cache before it spares work on shards that repeat the entries of another."""
     values = _decoded(entries)
+    if b"-" in entries and _MINUS_ZERO.search(entries):
+        index = next(i for i, raw in enumerate(_RAW_LIST.decode(b"[" + entries + b"]")) if _MINUS_ZERO.search(raw))
+        raise _EntryError(index, "a number is written -0, which loaders do not take for an integer")
     begin, end = _offsets(values)
     kinds: dict[tuple[str, tuple[int, ...]], int] = {}
     kind = np.fromiter([kinds.setdefault((v.dtype, v.shape), len(kinds)) for v in values], np.int32, len(values))
@@ -126,7 +135,7 @@ def read_header(
 def _header_bytes(data: bytes, file_bytes: int, file: str, limit: int) -> int:
     """Return the length of header and length word together, checked before anything of that length is read."""
     length = int.from_bytes(data[:LENGTH_BYTES], "little")
-    if len(data) < LENGTH_BYTES or length > min(limit, file_bytes - LENGTH_BYTES):
+    if length > NO_LENGTH:
         refuse_other_formats(data, file)
     if len(data) < LENGTH_BYTES:
         raise TruncatedError(
@@ -223,18 +232,18 @@ def _entries(body: memoryview, file: str) -> dict[str, msgspec.Raw]:
         malformed("the header is not UTF-8", file, offset=LENGTH_BYTES + error.start, actual=wrong)
     except RecursionError:
         malformed("the header nests deeper than any header does", file)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError) as error:
         malformed(f"the header is no valid JSON: {error}", file)
 
 
 def _decoded(entries: bytes) -> list[_Entry]:
     try:
         return _ENTRIES.decode(b"[" + entries + b"]")
-    except msgspec.DecodeError:
-        for index, raw in enumerate(msgspec.json.decode(b"[" + entries + b"]", type=list[msgspec.Raw])):
+    except (msgspec.DecodeError, ValueError):  # the latter for numbers of thousands of digits
+        for index, raw in enumerate(_RAW_LIST.decode(b"[" + entries + b"]")):
             try:
                 _ENTRY.decode(raw)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, ValueError) as error:
                 raise _EntryError(index, str(error)) from None
         raise
 
@@ -250,25 +259,35 @@ def _offsets(entries: Sequence[_Entry]) -> tuple[NDArray[np.int64], NDArray[np.i
         wrong = np.array([not 0 <= min(e.data_offsets) <= max(e.data_offsets) <= MAX_OFFSET for e in entries])
     if wrong.any():
         index = int(np.argmax(wrong))
-        actual = list(entries[index].data_offsets)
+        actual = [_number(offset) for offset in entries[index].data_offsets]
         raise _EntryError(index, "an impossible range", expected="0 <= begin <= end <= 2^60", actual=actual)
     return pairs[:, 0], pairs[:, 1]
 
 
+def _number(value: int) -> int | str:
+    """Return a number for a message: one of thousands of digits would not be written out."""
+    return value if value.bit_length() <= 128 else f"a number of {value.bit_length():,} bits"
+
+
 def _kind_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Return the bytes of such a tensor, -1 if it fills no whole bytes or a dimension is negative, None if unknown."""
-    if any(dimension < 0 for dimension in shape):
+    """Return the bytes of such a tensor, None if the dtype is unknown, -1 if there can be no such tensor.
+
+    That is so where a dimension is negative, where the bytes are no whole number, and where the dimensions, multiplied
+    from the first on, leave 64 bits, even if a later one is zero: the reference reader multiplies so.
+    """
+    values = list(accumulate(shape, mul, initial=1))
+    if any(dimension < 0 for dimension in shape) or max([*values, *shape]) >= 2**64:
         return -1
     if dtype not in SAFETENSORS_BITS:
         return None
-    nbytes, rest = divmod(prod(shape) * SAFETENSORS_BITS[dtype], 8)
+    nbytes, rest = divmod(values[-1] * SAFETENSORS_BITS[dtype], 8)
     return -1 if rest else nbytes
 
 
 def _metadata(raw: bytes, file: str) -> Any:
     try:
         return msgspec.json.decode(raw) if raw else None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         malformed(f"__metadata__ is no valid JSON: {error}", file)
 
 
@@ -315,9 +334,9 @@ def _repeat_findings(body: memoryview, raw_metadata: bytes, entries: int, file: 
         raw_metadata.count(b":") + 1 if raw_metadata else 0
     )
     if colons != 4 * entries:
-        outer, inner = _repeated_keys(bytes(body))
+        outer, inner = _repeated_keys(bytes(body), file)
     else:
-        outer, inner = [], list(chain(*_repeated_keys(raw_metadata))) if raw_metadata else []
+        outer, inner = [], list(chain(*_repeated_keys(raw_metadata, file))) if raw_metadata else []
     names = [key for key in outer if key != "__metadata__"]
     if names:
         malformed(f"the tensor name {names[0]!r} is written twice", file, expected="one entry a name")
@@ -328,7 +347,7 @@ def _repeat_findings(body: memoryview, raw_metadata: bytes, entries: int, file: 
     return [finding("duplicate-key", file, message, file=file, count=len(keys), examples=keys)]
 
 
-def _repeated_keys(text: bytes) -> tuple[list[str], list[str]]:
+def _repeated_keys(text: bytes, file: str) -> tuple[list[str], list[str]]:
     """Return the keys that stand twice in the outermost object of `text`, and those in any other."""
     repeated: list[list[str]] = [[]]  # one list an object, in the order they end: the outermost is the last
 
@@ -336,5 +355,8 @@ def _repeated_keys(text: bytes) -> tuple[list[str], list[str]]:
         keys = [key for key, _ in pairs]
         repeated.append([] if len(set(keys)) == len(keys) else [key for key, n in Counter(keys).items() if n > 1])
 
-    json.loads(text, object_pairs_hook=note)
+    try:
+        json.loads(text, object_pairs_hook=note, parse_int=str)  # as text: numbers may have thousands of digits
+    except RecursionError:
+        malformed("the header nests deeper than any header does", file)
     return repeated[-1], list(chain(*repeated[:-1]))
