@@ -13,7 +13,7 @@ from kimi_inspect.errors import MalformedHeaderError
 from kimi_inspect.findings import finding
 from kimi_inspect.names import Names
 from kimi_inspect.sums import exact_sum
-from kimi_inspect.text import printable
+from kimi_inspect.text import printable, quoted
 from kimi_inspect.values import Finding
 
 __all__ = [
@@ -113,7 +113,7 @@ def check_sizes(header: Header, file: str) -> None:
     index = int(np.argmax(wrong))
     kind = header.kinds[int(header.kind[index])]
     malformed(
-        f"tensor {header.names[index]!r} ({kind.dtype} {_shown(kind.shape)}) has a range of another size",
+        f"tensor {quoted(header.names[index])} ({kind.dtype} {_shown(kind.shape)}) has a range of another size",
         file,
         offset=header.header_bytes + int(header.begin[index]),
         expected="dimensions that make whole bytes" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
@@ -135,7 +135,7 @@ def check_overlap(header: Header, file: str) -> None:
     index = int(np.argmax(overlaps)) + 1
     other = int(np.argmax(header.end[:index] > header.begin[index]))
     malformed(
-        f"tensors {header.names[other]!r} and {header.names[index]!r} share bytes",
+        f"tensors {quoted(header.names[other])} and {quoted(header.names[index])} share bytes",
         file,
         offset=header.header_bytes + int(header.begin[index]),
         expected=f"data from {int(reach[index - 1]):,} on",
@@ -183,7 +183,7 @@ def place_findings(header: Header, file: str) -> Iterator[Finding]:
         yield finding(
             "truncated",
             file,
-            f"the file ends {header.missing_bytes:,} bytes early, inside or before {names[0]!r}; download it again",
+            f"the file ends {header.missing_bytes:,} bytes early, in or before {quoted(names[0])}; download it again",
             file=file,
             tensor=names[0],
             expected=header.data_end,

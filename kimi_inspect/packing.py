@@ -7,6 +7,7 @@ compressed-tensors stores it as `weight_packed` U8 [rows, columns / 2] and `weig
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -125,8 +126,8 @@ class _Packer:
 
     def _plain(self) -> None:
         """Give each tensor the look that its type and the last part of its name make."""
-        leaves = [mask.rpartition(b".")[2].decode() for mask in self._patterns.masks]
-        roles = np.array([_ROLE_CODES[ROLES.get(leaf, Role.WEIGHT)] for leaf in leaves] or [0])
+        leaves = [text.rpartition(".")[2] for text in self._patterns.texts]
+        roles = np.array([_ROLE_CODES[_ROLE_OF.get(leaf, Role.WEIGHT)] for leaf in leaves] or [0])
         combined = self._kind.astype(np.int64) * len(Role) + roles[self._patterns.code]
         present = np.flatnonzero(np.bincount(combined, minlength=1))
         table = np.zeros(int(combined.max(initial=0)) + 1, np.int32)
@@ -197,6 +198,7 @@ class _Packer:
                 yield finding("packing-disagrees", "config.json", message, expected=self._declared, actual=encoding)
 
 
+_ROLE_OF = {re.sub("[0-9]+", "0", leaf): role for leaf, role in ROLES.items()}
 _ROLES = tuple(Role)
 _ROLE_CODES = {role: code for code, role in enumerate(_ROLES)}
 

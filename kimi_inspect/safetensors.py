@@ -11,8 +11,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain
-from operator import mul
+from itertools import chain
+from math import isinf
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ from kimi_inspect.header import (
 from kimi_inspect.names import Names
 from kimi_inspect.planning import Plan
 from kimi_inspect.sidecars import refuse_other_formats
+from kimi_inspect.text import quoted
 from kimi_inspect.values import ByteRange, Finding
 
 __all__ = ["MAX_HEADER_BYTES", "Layout", "layout_of", "parse_header", "read_header"]
@@ -44,6 +45,9 @@ LENGTH_BYTES = 8
 
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 """Longest header read by default, in bytes: a real file of 1.29 million tensors has 132,095,296."""
+
+MAX_DEPTH = 127
+"""Levels of nesting that the reference reader takes."""
 
 MIN_READ_BYTES = 1024
 """A first read of at least this much tells a Git LFS pointer or a web page from weights."""
@@ -61,7 +65,8 @@ class _Entry(msgspec.Struct, gc=False):
 _ENTRY = msgspec.json.Decoder(_Entry)
 _ENTRIES = msgspec.json.Decoder(list[_Entry])
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_MINUS_ZERO = re.compile(rb"[\[,]\s*-0\s*[,\]]")
+_MINUS_ZERO = re.compile(rb'"(?:shape|data_offsets)"\s*:\s*\[[^\]]*-0\s*[,\]]')
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -184,7 +189,7 @@ def parse_header(
     try:
         found = layout(b",".join(entries.values()))
     except _EntryError as error:
-        malformed(f"tensor {names[error.index]!r}: {error}", file, **error.details)
+        malformed(f"tensor {quoted(names[error.index])}: {error}", file, **error.details)
     except RecursionError:
         malformed("the header nests deeper than any header does", file)
     in_order = np.array_equal(found.order, np.arange(len(names)))
@@ -248,6 +253,20 @@ def _decoded(entries: bytes) -> list[_Entry]:
         raise
 
 
+def _in_range(number: str) -> str:
+    """Pass over a number in a field that nobody reads; the reference reader refuses one that no float64 holds."""
+    if isinf(float(number)):
+        raise ValueError("a number out of range")
+    return number
+
+
+def _depth(text: bytes) -> int:
+    """Return how deep lists and objects nest."""
+    marks = np.frombuffer(_STRING.sub(b"", text), np.uint8)
+    opening, closing = np.isin(marks, [*b"[{"]), np.isin(marks, [*b"]}"])
+    return int(np.cumsum(opening.astype(np.int64) - closing).max(initial=0))
+
+
 def _offsets(entries: Sequence[_Entry]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return begin and end of each tensor, from the start of the data."""
     try:
@@ -275,12 +294,14 @@ def _kind_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
     That is so where a dimension is negative, where the bytes are no whole number, and where the dimensions, multiplied
     from the first on, leave 64 bits, even if a later one is zero: the reference reader multiplies so.
     """
-    values = list(accumulate(shape, mul, initial=1))
-    if any(dimension < 0 for dimension in shape) or max([*values, *shape]) >= 2**64:
-        return -1
+    elements = 1
+    for dimension in shape:
+        elements *= dimension
+        if not 0 <= dimension < 2**64 or elements >= 2**64:
+            return -1
     if dtype not in SAFETENSORS_BITS:
         return None
-    nbytes, rest = divmod(values[-1] * SAFETENSORS_BITS[dtype], 8)
+    nbytes, rest = divmod(elements * SAFETENSORS_BITS[dtype], 8)
     return -1 if rest else nbytes
 
 
@@ -306,9 +327,7 @@ def _metadata_findings(metadata: Any, file: str) -> list[Finding]:
         wrong = [key for key, value in metadata.items() if not isinstance(value, str)]
     if not wrong:
         return []
-    message = (
-        f"__metadata__ holds something other than a string under {wrong[0]!r}; the official loaders refuse the file"
-    )
+    message = f"__metadata__ holds no string under {quoted(wrong[0])}; the official loaders refuse the file"
     actual = type(metadata[wrong[0]] if isinstance(metadata, dict) else metadata).__name__
     return [
         finding(
@@ -339,11 +358,11 @@ def _repeat_findings(body: memoryview, raw_metadata: bytes, entries: int, file: 
         outer, inner = [], list(chain(*_repeated_keys(raw_metadata, file))) if raw_metadata else []
     names = [key for key in outer if key != "__metadata__"]
     if names:
-        malformed(f"the tensor name {names[0]!r} is written twice", file, expected="one entry a name")
+        malformed(f"the tensor name {quoted(names[0])} is written twice", file, expected="one entry a name")
     if not (outer or inner):
         return []
     keys = list(dict.fromkeys([*outer, *inner]))
-    message = f"the key {keys[0]!r} is written twice; which of the two a loader takes is chance"
+    message = f"the key {quoted(keys[0])} is written twice; which of the two a loader takes is chance"
     return [finding("duplicate-key", file, message, file=file, count=len(keys), examples=keys)]
 
 
@@ -356,7 +375,11 @@ def _repeated_keys(text: bytes, file: str) -> tuple[list[str], list[str]]:
         repeated.append([] if len(set(keys)) == len(keys) else [key for key, n in Counter(keys).items() if n > 1])
 
     try:
-        json.loads(text, object_pairs_hook=note, parse_int=str)  # as text: numbers may have thousands of digits
+        json.loads(text, object_pairs_hook=note, parse_int=_in_range, parse_float=_in_range)
     except RecursionError:
         malformed("the header nests deeper than any header does", file)
+    except ValueError as error:
+        malformed(f"the header holds {error}", file)
+    if _depth(text) > MAX_DEPTH:
+        malformed("the header nests deeper than loaders read", file, expected=f"at most {MAX_DEPTH} levels")
     return repeated[-1], list(chain(*repeated[:-1]))

@@ -20,7 +20,7 @@ MAX_SHARDS = 100_000
 
 _SHARD = re.compile(r"(?P<stem>.+?)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<suffix>(?:\.[^.]+)?\.[^.]+)")
 
-_LFS = re.compile(rb"version https://git-lfs[^\n]*\noid sha256:([0-9a-f]{64})\nsize ([0-9]{1,19})\n")
+_LFS = re.compile(rb"version https://git-lfs[^\n]*\noid sha256:([0-9a-f]{64})\r?\nsize ([0-9]{1,19})\s*")
 
 _OTHER_FORMATS = (
     (b"GGUF", "a GGUF file under another name"),

@@ -134,7 +134,7 @@ class TensorTable:
         if group is not None:
             keep &= self._is(self._columns.component, COMPONENTS, lambda item: item.group == group)
         if layer is not None:
-            keep &= self.layer == layer
+            keep &= (self.layer == layer) & (self.layer >= 0)
         if role is not None:
             keep &= self._is(self._columns.look, self._columns.looks, lambda look: look.role == role)
         if encoding is not None:
