@@ -40,6 +40,7 @@ _HOMES = {
         "UnsupportedVersionError",
     ),
     "expecting": ("expected_tensors",),
+    "inventory": ("Inventory",),
     "opening": ("Checkpoint", "open_checkpoint"),
     "report": ("ComponentRow", "EncodingRow", "ExpertCensus", "LayerRow", "Report"),
     "sources": ("ByteSource",),

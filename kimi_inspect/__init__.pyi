@@ -25,6 +25,7 @@ from kimi_inspect.errors import TruncatedError as TruncatedError
 from kimi_inspect.errors import UnsafePathError as UnsafePathError
 from kimi_inspect.errors import UnsupportedVersionError as UnsupportedVersionError
 from kimi_inspect.expecting import expected_tensors as expected_tensors
+from kimi_inspect.inventory import Inventory as Inventory
 from kimi_inspect.opening import Checkpoint as Checkpoint
 from kimi_inspect.opening import open_checkpoint as open_checkpoint
 from kimi_inspect.report import ComponentRow as ComponentRow

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from kimi_inspect import __version__
-from kimi_inspect.errors import InvalidSourceError, KimiInspectError
+from kimi_inspect.errors import InvalidSourceError, KimiInspectError, SourceError, TransportError
 from kimi_inspect.text import printable
 from kimi_inspect.values import Finding, Progress, ProgressCallback, Severity
 
@@ -33,6 +35,12 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return its exit status: 0 fine, 1 findings, 2 cannot read or bad usage, 130 interrupted."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    if sys.stdout is None:
+        _tell(SourceError("standard output is closed; nothing can be shown"), as_json=False)
+        return FAILED
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names may hold what the terminal's encoding does not
     try:
         return _demo(arguments[1:]) if arguments[:1] == ["demo"] else _run(arguments)
     except KimiInspectError as error:
@@ -44,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:
+        _tell(TransportError(f"cannot write the result: {error.strerror}", retryable=False), as_json=False)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
 
 
 def _demo(arguments: Sequence[str]) -> int:
@@ -53,7 +65,8 @@ def _demo(arguments: Sequence[str]) -> int:
     stay_on_loopback()
     with loopback_kimi() as endpoint:
         if arguments:
-            return _run(arguments, source=SOURCE, endpoint=endpoint, token=False)
+            verb = ["show", *arguments] if arguments[0].startswith("-") else arguments
+            return _run(verb, source=SOURCE, endpoint=endpoint, token=False)
         return OK if show_beside_published(endpoint) else FOUND
 
 
@@ -90,7 +103,6 @@ def _parser(source: str | None) -> _Parser:
     ls.set_defaults(verb=_ls)
     show = verbs.add_parser("show", parents=[common], help="what a checkpoint holds, by component")
     show.add_argument("--by", choices=("component", "layer", "file", "encoding"), default="component", help="rows")
-    show.add_argument("--jobs", type=_positive, default=16, metavar="N", help="requests at a time (default 16)")
     show.add_argument(
         "--fail-on", choices=("error", "warning"), default="error", help="findings that make the exit status 1"
     )
@@ -113,14 +125,14 @@ def _common(source: str | None) -> _Parser:
     common.add_argument("--revision", metavar="REV", help="branch, tag or commit")
     common.add_argument("--endpoint", metavar="URL", help="address of the Hub")
     common.add_argument("--token", metavar="TOKEN", help="a token; the saved one by default")
+    common.add_argument("--jobs", type=_positive, default=16, metavar="N", help="requests at a time (default 16)")
     return common
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not re.fullmatch("[0-9]{1,6}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
 
 
 def _ls(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
@@ -173,7 +185,7 @@ def _progress() -> Iterator[ProgressCallback | None]:
         bars.TimeElapsedColumn(),
     )
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
+        task = bar.add_task("", total=None)
 
         def tell(progress: Progress) -> None:
             bar.update(task, description=progress.phase, completed=progress.done, total=progress.total)

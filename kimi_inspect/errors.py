@@ -182,7 +182,15 @@ class TruncatedError(FormatError):
 
 
 class MalformedHeaderError(FormatError):
-    """The header contradicts the format or itself."""
+    """The header contradicts the format or itself.
+
+    Attributes:
+        contradictory: it contradicts itself: a name twice, ranges that overlap, a range and a shape that disagree. It
+            was read whole, but any numbers made of it would be wrong.
+    """
+
+    contradictory: bool = False
+    _extra = ("contradictory",)
 
 
 class HeaderTooLargeError(FormatError):

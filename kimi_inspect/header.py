@@ -31,6 +31,10 @@ MAX_OFFSET = 2**60
 """Offsets beyond this are refused: no file is so long, and sums of int64 stay exact below it."""
 
 
+MAX_TYPES = 10
+"""Unknown types that are told one by one."""
+
+
 @frozen
 class Kind:
     """What a tensor looks like, apart from its name and place. A checkpoint has few kinds and many tensors.
@@ -94,9 +98,11 @@ class Header:
         return self.header_bytes + int(self.end.max(initial=0))
 
 
-def malformed(problem: str, file: str, **details: Any) -> NoReturn:
-    """Raise for a header that contradicts the format or itself."""
-    raise MalformedHeaderError(printable(problem), file=file, **details) from None
+def malformed(problem: str, file: str, *, contradictory: bool = False, **details: Any) -> NoReturn:
+    """Raise for a header that contradicts the format, or itself."""
+    error = MalformedHeaderError(printable(problem), file=file, **details)
+    error.contradictory = contradictory
+    raise error from None
 
 
 def check_sizes(header: Header, file: str) -> None:
@@ -115,6 +121,7 @@ def check_sizes(header: Header, file: str) -> None:
     malformed(
         f"tensor {quoted(header.names[index])} ({kind.dtype} {_shown(kind.shape)}) has a range of another size",
         file,
+        contradictory=True,
         offset=header.header_bytes + int(header.begin[index]),
         expected="dimensions that make whole bytes" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
         actual=f"{int(spans[index]):,} bytes",
@@ -137,22 +144,38 @@ def check_overlap(header: Header, file: str) -> None:
     malformed(
         f"tensors {quoted(header.names[other])} and {quoted(header.names[index])} share bytes",
         file,
+        contradictory=True,
         offset=header.header_bytes + int(header.begin[index]),
         expected=f"data from {int(reach[index - 1]):,} on",
         actual=f"{int(header.begin[index]):,}",
     )
 
 
-def type_findings(header: Header, file: str) -> Iterator[Finding]:
-    """Yield one finding for each type that is not in our table."""
-    for dtype in sorted({kind.dtype for kind in header.kinds if kind.nbytes is None}):
-        of_type = np.array([kind.dtype == dtype for kind in header.kinds])
-        rows = np.flatnonzero(of_type[header.kind])
-        names = [header.names[int(row)] for row in rows[:10]]
-        message = f"dtype {dtype!r} is newer than this package; its tensors are sized by their ranges"
-        yield finding(
-            "unknown-type", file, message, file=file, tensor=names[0], actual=dtype, count=len(rows), examples=names
+def type_findings(header: Header, file: str) -> list[Finding]:
+    """Find the tensors of types that are not in our table: one finding a type, and one for all beyond ten types."""
+    unknown = np.array([kind.nbytes is None for kind in header.kinds] or [False])
+    by_type: dict[str, list[int]] = {}
+    for row in np.flatnonzero(unknown[header.kind]).tolist():
+        by_type.setdefault(header.kinds[header.kind[row]].dtype, []).append(row)
+    types = sorted(by_type)
+    groups = [(quoted(dtype), by_type[dtype]) for dtype in types[:MAX_TYPES]]
+    if len(types) > MAX_TYPES:
+        groups.append(
+            (f"of {len(types) - MAX_TYPES:,} names more", [row for name in types[MAX_TYPES:] for row in by_type[name]])
         )
+    return [
+        finding(
+            "unknown-type",
+            file,
+            f"dtype {what} is newer than this package; its tensors are sized by their ranges",
+            file=file,
+            tensor=header.names[rows[0]],
+            actual=what,
+            count=len(rows),
+            examples=[header.names[row] for row in rows[:10]],
+        )
+        for what, rows in groups
+    ]
 
 
 def place_findings(header: Header, file: str) -> Iterator[Finding]:

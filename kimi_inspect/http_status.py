@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["UnsatisfiableRangeError", "public_url", "refuse"]
 
 _RETRY_STATUS = frozenset({408, 500, 502, 503, 504})
-_UNSATISFIED = re.compile(r"bytes \*/(\d{1,19})")
+_UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
 _HIDDEN = "no such repository, or a private one; check the name, or use a token that sees it"
 
 
@@ -111,7 +111,7 @@ def _kind_by_status(response: httpx.Response) -> tuple[type[SourceError], str]:
         return AuthenticationError, "the server refuses the token, or wants one; make a new one and log in again"
     if response.status_code in (404, 410):
         return SourceFileNotFoundError, "there is no such file"
-    return TransportError, "the server did not answer the request"
+    return TransportError, "the server failed to answer; try later"
 
 
 def _is_hub(response: httpx.Response) -> bool:
@@ -127,12 +127,15 @@ def _wait_told(headers: Mapping[str, str]) -> float | None:
     from huggingface_hub.utils import parse_ratelimit_headers
 
     value = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"\d{1,9}", value):
-        return float(value)
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
+        return float(value[:300])  # more digits say no more than that it is too long
     if value:
         try:
             return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
         except (ValueError, OverflowError):
             pass
-    limits = parse_ratelimit_headers(headers)
-    return limits.reset_in_seconds + 1.0 if limits and limits.remaining == 0 else None
+    try:
+        limits = parse_ratelimit_headers(headers)
+        return limits.reset_in_seconds + 1.0 if limits and limits.remaining == 0 else None
+    except (ValueError, OverflowError):  # numbers of hundreds of digits
+        return None

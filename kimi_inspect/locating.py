@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from stat import S_ISDIR
 from urllib.parse import unquote, urlsplit
 
 from attrs import frozen
 
-from kimi_inspect.errors import InvalidSourceError, KimiInspectError, OfflineError, SourceFileNotFoundError
+from kimi_inspect.errors import InvalidSourceError, KimiInspectError, OfflineError
 from kimi_inspect.http_status import public_url
 from kimi_inspect.remote import HubRepository, PlainFiles
-from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles
+from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles, translated
 from kimi_inspect.text import printable
 from kimi_inspect.transport import DEFAULT_TIMEOUT, next_address, origin
 
@@ -119,12 +120,14 @@ def _is_local(source: str) -> bool:
 
 
 def _local(path: Path) -> Location:
-    if path.is_dir() or not path.name.endswith(WEIGHT_SUFFIXES):
+    with translated(path):
+        is_folder = S_ISDIR(path.stat().st_mode)
+    if is_folder:
         return Location(store=LocalFolder(path, commit=_snapshot_commit(path)))
-    if not path.exists():
-        raise SourceFileNotFoundError("there is no such file", file=str(path))
-    folder = path.parent
-    return Location(store=LocalFolder(folder, source=str(path), commit=_snapshot_commit(folder)), member=path.name)
+    if not path.name.endswith(WEIGHT_SUFFIXES):
+        raise InvalidSourceError("neither a folder nor a file in .safetensors", file=str(path))
+    store = LocalFolder(path.parent, source=str(path), commit=_snapshot_commit(path.parent), depth=0)
+    return Location(store=store, member=path.name)
 
 
 def _snapshot_commit(path: Path) -> str | None:

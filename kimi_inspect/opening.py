@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from attrs import field, frozen
 
-from kimi_inspect.errors import CheckpointError, SourceError
+from kimi_inspect.errors import MalformedHeaderError, SourceError
 from kimi_inspect.families import family_of
 from kimi_inspect.findings import finding, in_order
 from kimi_inspect.locating import Source, locate
@@ -181,8 +181,10 @@ def _checkpoint(
     findings: Sequence[Finding],
 ) -> Checkpoint:
     headers = [(shard.file.path, shard.header) for shard in read if shard.header is not None]
-    if not headers:
-        raise read[0].error or CheckpointError("no file could be read", file=store.source)
+    for shard in read:
+        contradictory = isinstance(shard.error, MalformedHeaderError) and shard.error.contradictory
+        if shard.error and (contradictory or not headers):
+            raise shard.error
     table, meaning = understand(headers, config)
     found = [*findings, *meaning, *(item for shard in read for item in _shard_findings(shard))]
     architecture = _architecture(config)

@@ -19,7 +19,7 @@ from kimi_inspect.errors import (
 )
 from kimi_inspect.http_status import UnsatisfiableRangeError, public_url
 from kimi_inspect.sidecars import split_siblings
-from kimi_inspect.sources import ListedFile
+from kimi_inspect.sources import MAX_FILE_BYTES, ListedFile
 from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, RangeAnswer, Transport, next_address, origin
 from kimi_inspect.values import Traffic
 
@@ -135,6 +135,7 @@ class PlainFiles:
     def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         self._url = url
         self._transport = Transport(timeout=timeout)
+        self._probe: RemoteFile | None = None
         self.source = public_url(url)
 
     @property
@@ -143,12 +144,21 @@ class PlainFiles:
         return self._transport.traffic
 
     def list_files(self) -> tuple[ListedFile, ...]:
-        """Return the file, or all parts of its set; their sizes are not known before they are read."""
+        """Return the file, or all parts of its set; their sizes are not known before they are read.
+
+        Raises:
+            SourceError: the file itself cannot be had; its siblings are not asked for then.
+        """
         name = unquote(urlsplit(self._url).path.rpartition("/")[2])
-        return tuple(
-            ListedFile(path=path, size=None, url=public_url(self._address(path)))
-            for path in split_siblings(name) or [name]
-        )
+        siblings = split_siblings(name) or [name]
+        if len(siblings) > 1:
+            probe = self.open(self._listed(name))
+            _ = probe.size
+            self._probe = probe
+        return tuple(map(self._listed, siblings))
+
+    def _listed(self, path: str) -> ListedFile:
+        return ListedFile(path=path, size=None, url=public_url(self._address(path)))
 
     def _address(self, path: str) -> str:
         query = urlsplit(self._url).query
@@ -156,7 +166,12 @@ class PlainFiles:
 
     def open(self, file: ListedFile) -> RemoteFile:
         """Return the bytes of a file."""
-        return RemoteFile(self._transport, self._address(file.path), path=file.path, size=None)
+        address = self._address(file.path)
+        probe, self._probe = self._probe, None
+        if probe and address == self._url:
+            return probe  # what it has read is not read again
+        self._probe = probe
+        return RemoteFile(self._transport, address, path=file.path, size=None)
 
     def read_small(self, file: ListedFile, limit: int) -> bytes:
         """Return all bytes of a side file."""
@@ -189,10 +204,8 @@ class HubRepository:
         from huggingface_hub import constants
 
         self._endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
-        if next_address(self._endpoint, "") is None:
-            raise InvalidSourceError(
-                "the Hub's endpoint is no http(s) address; see HF_ENDPOINT", actual=public_url(self._endpoint)
-            )
+        if next_address(self._endpoint, "") is None or "@" in urlsplit(self._endpoint).netloc:
+            raise InvalidSourceError("the Hub's endpoint is no http(s) address, or holds a password; see HF_ENDPOINT")
         self._repo_id = repo_id
         self._revision = revision
         self._commit: str | None = revision if revision and _SHA1.fullmatch(revision) else None
@@ -242,7 +255,7 @@ class HubRepository:
             if not isinstance(page, list):
                 raise TransportError("the listing is no list", file=self.source, actual=type(page).__name__)
             yield from filter(None, map(self._entry, page))
-            url = None if following is None else self._next_page(url, following, seen)
+            url = self._next_page(url, following, seen) if page and following is not None else None
 
     def _next_page(self, url: str, reference: str, seen: set[str]) -> str:
         following = next_address(url, reference)
@@ -269,7 +282,7 @@ class HubRepository:
                 return None
             file: RepoFile = RepoFile(**raw)  # type: ignore[no-untyped-call]
             size = file.size if file.lfs is None else file.lfs.size
-            if type(file.path) is not str or type(size) is not int or size < 0:
+            if type(file.path) is not str or type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
                 raise TypeError  # noqa: TRY301
         except (KeyError, TypeError, AttributeError):
             raise TransportError("the listing has an entry of no known form", file=self.source) from None
@@ -328,6 +341,8 @@ def _token(token: str | bool | None) -> str | None:
         secret = get_token_to_send(token)
     except LocalTokenNotFoundError:
         raise AuthenticationError("no token is saved; run `hf auth login` or set HF_TOKEN") from None
+    except OSError as error:
+        raise AuthenticationError(f"the saved token cannot be read: {error.strerror}") from None
     if secret and not re.fullmatch(r"[!-~]+", secret):
         raise AuthenticationError("the token holds characters that no token has; copy it anew")
     return secret

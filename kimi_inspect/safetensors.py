@@ -358,7 +358,12 @@ def _repeat_findings(body: memoryview, raw_metadata: bytes, entries: int, file: 
         outer, inner = [], list(chain(*_repeated_keys(raw_metadata, file))) if raw_metadata else []
     names = [key for key in outer if key != "__metadata__"]
     if names:
-        malformed(f"the tensor name {quoted(names[0])} is written twice", file, expected="one entry a name")
+        malformed(
+            f"the tensor name {quoted(names[0])} is written twice",
+            file,
+            contradictory=True,
+            expected="one entry a name",
+        )
     if not (outer or inner):
         return []
     keys = list(dict.fromkeys([*outer, *inner]))

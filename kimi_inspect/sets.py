@@ -102,7 +102,7 @@ def choose_set(
             "no safetensors file matches" if globs else "no safetensors file is there",
             file=source,
             expected=" or ".join(globs) or "a file ending in .safetensors",
-            actual=f"{len(listing)} other files",
+            actual=f"{len(listing)} files of other kinds" if listing else "nothing",
         )
     if member is not None:
         sets = tuple(found for found in sets if any(file.path == member for file in found.files))

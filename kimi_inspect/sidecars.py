@@ -15,7 +15,7 @@ __all__ = ["MAX_CONFIG_BYTES", "MAX_SHARDS", "ShardName", "parse_config", "refus
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
 """A longer config.json is not read: real ones have some kilobytes."""
 
-MAX_SHARDS = 100_000
+MAX_SHARDS = 10_000
 """A name that promises more files than this is not believed."""
 
 _SHARD = re.compile(r"(?P<stem>.+?)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<suffix>(?:\.[^.]+)?\.[^.]+)")

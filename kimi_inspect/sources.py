@@ -16,10 +16,20 @@ from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
-from kimi_inspect.errors import SourceFileNotFoundError, TransportError
+from kimi_inspect.errors import KimiInspectError, SourceFileNotFoundError, TransportError
 from kimi_inspect.values import Traffic
 
-__all__ = ["ByteSource", "FileStore", "ListedFile", "LocalFile", "LocalFolder", "MappedFiles", "Meter", "read_whole"]
+__all__ = [
+    "ByteSource",
+    "FileStore",
+    "ListedFile",
+    "LocalFile",
+    "LocalFolder",
+    "MappedFiles",
+    "Meter",
+    "read_whole",
+    "translated",
+]
 
 MAX_DEPTH = 4
 """Folders below the one given that are searched for weights."""
@@ -84,6 +94,10 @@ class FileStore(Protocol):
         """Let reads under way stop soon."""
 
 
+MAX_FILE_BYTES = 2**60
+"""A size beyond this is no file's; sums of int64 stay exact below it."""
+
+
 class Meter:
     """Counts requests and bytes over several threads."""
 
@@ -115,7 +129,7 @@ class LocalFile:
     @property
     def size(self) -> int:
         """Length of the file in bytes."""
-        with _translated(self._path):
+        with translated(self._path):
             status = self._path.stat()
         if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):
             # Opening a pipe would wait for somebody to write to it. A folder is refused by the system when it is read.
@@ -126,7 +140,7 @@ class LocalFile:
         """Return the bytes from `begin` up to `end`."""
         if end > self.size:
             raise TransportError("the file has shrunk", file=str(self._path), expected=end, actual=self.size)
-        with _translated(self._path), self._path.open("rb") as file:
+        with translated(self._path), self._path.open("rb") as file:
             file.seek(begin)
             data = file.read(end - begin)
         self._meter.add(bytes_read=len(data))
@@ -140,8 +154,16 @@ class LocalFolder:
 
     commit: str | None = None
 
-    def __init__(self, path: str | os.PathLike[str], *, source: str | None = None, commit: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        source: str | None = None,
+        commit: str | None = None,
+        depth: int = MAX_DEPTH,
+    ) -> None:
         self._root = Path(path)
+        self._depth = depth
         self._meter = Meter()
         self.source = source or str(path)
         self.commit = commit
@@ -152,15 +174,20 @@ class LocalFolder:
         return self._meter.traffic
 
     def list_files(self) -> tuple[ListedFile, ...]:
-        """Return the files at most `MAX_DEPTH` folders down, hidden folders left out; a dangling link has no size."""
-        if not self._root.is_dir():
-            raise SourceFileNotFoundError("there is no such folder", file=str(self._root))
+        """Return the files at most `depth` folders down.
+
+        Hidden folders and folders that may not be read are left out; a dangling link has no size.
+        """
+        with translated(self._root):
+            if not self._root.is_dir():
+                raise SourceFileNotFoundError("there is no such file or folder", file=str(self._root))
+            os.scandir(self._root).close()
         return tuple(sorted(self._walk(), key=lambda file: file.path))
 
     def _walk(self) -> Iterator[ListedFile]:
         for folder, folders, names in os.walk(self._root):
             here = Path(folder).relative_to(self._root)
-            deep = len(here.parts) >= MAX_DEPTH
+            deep = len(here.parts) >= self._depth
             folders[:] = [] if deep else [name for name in folders if not name.startswith(".")]
             for name in names:
                 path = Path(folder, name)
@@ -231,11 +258,13 @@ def read_whole(source: ByteSource, limit: int, path: str) -> bytes:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def translated(path: Path) -> Iterator[None]:
     """Turn the system's errors into ours."""
     try:
         yield
+    except KimiInspectError:
+        raise
     except FileNotFoundError:
-        raise SourceFileNotFoundError("there is no such file", file=str(path)) from None
+        raise SourceFileNotFoundError("there is no such file or folder", file=str(path)) from None
     except OSError as error:
         raise TransportError(f"cannot be read: {error.strerror or error}", file=str(path), retryable=False) from None

@@ -89,6 +89,10 @@ class TensorTable:
         """The columns of the whole checkpoint that this table shows, or shows a part of."""
         return self._columns
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Hashes of bytes differ from process to process.
+        return {**self.__dict__, "_by_hash": None}
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -235,7 +239,7 @@ class TensorTable:
         return _frozen(ranges)
 
     def _column(self, values: NDArray[Any]) -> NDArray[Any]:
-        return _frozen(values if self._whole else values[self._rows])
+        return _frozen(values.view() if self._whole else values[self._rows])
 
     def _named(self, codes: NDArray[Any], items: Iterable[object]) -> NDArray[np.object_]:
         return _frozen(_objects(items)[self._column(codes)]) if len(self) else _objects([])

@@ -239,10 +239,17 @@ def show_sets(console: Console, listing: Listing) -> None:
     console.print(draw(console, table))
 
 
+class _Output(Console):
+    """A console that leaves it to the command line what a reader that has gone away means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def output() -> Console:
     """Make the console for results: as wide as the terminal, or as the table where no terminal cuts it."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDE)
+    console = _Output(highlight=False)
+    return console if console.is_terminal else _Output(highlight=False, width=WIDE)
 
 
 def show_report(console: Console, report: Report, by: str = "component") -> None:

@@ -26,9 +26,10 @@ from kimi_inspect.errors import (
     TransportError,
 )
 from kimi_inspect.http_status import UnsatisfiableRangeError, refuse
-from kimi_inspect.sources import Meter
+from kimi_inspect.sources import MAX_FILE_BYTES, Meter
 from kimi_inspect.text import printable
 from kimi_inspect.values import Traffic
+from kimi_inspect.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from huggingface_hub.utils import httpx
@@ -43,6 +44,9 @@ DEFAULT_TIMEOUT = 30.0
 MIN_RATE = 16 * 1024
 """Bytes a second below which a transfer counts as stalled, after the first `timeout` seconds."""
 
+HEAD_TIMEOUTS = 2
+"""Times `timeout` that may pass from the first word of a request to the last of its answer's head."""
+
 MAX_TRIES = 5
 MAX_WAIT = 60.0
 """Seconds: a server that asks for a longer pause is given up, with the pause in the error."""
@@ -55,7 +59,7 @@ MAX_ASIDE = 64 * 1024
 """Bytes of a redirect's or an error's body that are read, so that the connection can serve again."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
 
 @frozen(kw_only=True)
@@ -132,6 +136,7 @@ class Transport:
         self._cancelled = threading.Event()
         self._pause = pause or self._cancelled.wait
         self._meter = Meter()
+        self._watchdog = Watchdog()
 
     @property
     def traffic(self) -> Traffic:
@@ -139,8 +144,9 @@ class Transport:
         return self._meter.traffic
 
     def cancel(self) -> None:
-        """Let every transfer under way stop at its next piece."""
+        """End every transfer under way, and start no other."""
         self._cancelled.set()
+        self._watchdog.shut_down()
 
     def read_range(self, url: str, begin: int, end: int, *, file: str, patient: bool = True) -> RangeAnswer:
         """Read bytes `begin` up to `end` of the file at `url`, fewer only if it ends before.
@@ -208,7 +214,8 @@ class Transport:
         """Try again after failures that pass, waiting as long as the server asks."""
         for tries in range(MAX_TRIES):
             try:
-                return attempt()
+                with self._watchdog.work():
+                    return attempt()
             except SourceError as error:
                 limited = isinstance(error, RateLimitedError)
                 told = error.retry_after if isinstance(error, RateLimitedError) else None
@@ -225,6 +232,7 @@ class Transport:
         facts = FileFacts()
         for _ in range(MAX_HOPS):
             response = self._send(url, headers, file)
+            self._watchdog.own(response.extensions.get("network_stream"))
             try:
                 if facts.commit is None:
                     facts = _facts(response.headers)
@@ -247,23 +255,33 @@ class Transport:
         return target
 
     def _send(self, url: str, headers: dict[str, str], file: str) -> httpx.Response:
+        """Send one request and wait for the head of its answer."""
         from huggingface_hub.errors import OfflineModeIsEnabled
-        from huggingface_hub.utils import get_session, httpx
+        from huggingface_hub.utils import httpx
 
         headers = {"user-agent": self._user_agent, **headers}
         if self._token and origin(url) == self._token_origin:
             headers["authorization"] = f"Bearer {self._token}"
+        if self._cancelled.is_set():
+            raise TransportError("cancelled", file=file)
         self._meter.add(requests=1)
-        session = get_session()
+        session = _session()
         try:
-            request = session.build_request("GET", url, headers=headers, timeout=httpx.Timeout(self._timeout))
-            return session.send(request, stream=True, follow_redirects=False)
+            timeout = httpx.Timeout(self._timeout)
+            request = session.build_request("GET", url, headers=headers, timeout=timeout)
+            request.extensions["trace"] = self._watchdog.trace
+            with self._watchdog.limit(HEAD_TIMEOUTS * self._timeout):
+                return session.send(request, stream=True, follow_redirects=False)
         except OfflineModeIsEnabled:
-            raise OfflineError("offline mode is on; unset HF_HUB_OFFLINE to reach the network", file=file) from None
+            failure: SourceError = OfflineError(
+                "offline mode is on; unset HF_HUB_OFFLINE to reach the network", file=file
+            )
         except httpx.HTTPError as error:
-            raise TransportError(_reason(error), file=file) from None
+            words = f"{urlsplit(url).hostname} is out of reach or silent: {_reason(error)}; check address and network"
+            failure = TransportError(words, file=file)
         except (httpx.InvalidURL, ValueError):
-            raise TransportError("no request can be sent to such an address", file=file, retryable=False) from None
+            failure = TransportError("no request can be sent to such an address", file=file, retryable=False)
+        raise failure  # outside of the handlers: the library's errors hold the request, and that the token
 
     def _drain(self, response: httpx.Response, file: str) -> None:
         """Read a short body away: closed unread, it would cost the connection."""
@@ -274,7 +292,7 @@ class Transport:
         """Yield pieces of a body, `limit` bytes at most, as long as they come fast enough."""
         from huggingface_hub.utils import httpx
 
-        deadline = time.monotonic() + self._timeout + limit / MIN_RATE
+        begun = time.monotonic()
         left = limit
         counted = response.num_bytes_downloaded
         try:
@@ -285,7 +303,7 @@ class Transport:
                     break
                 if self._cancelled.is_set():
                     raise TransportError("cancelled", file=file)
-                if time.monotonic() > deadline:
+                if time.monotonic() - begun > self._timeout + (limit - left) / MIN_RATE:
                     raise TransportError(
                         "the answer comes too slowly", file=file, expected=f"{MIN_RATE:,} bytes a second"
                     )
@@ -310,6 +328,7 @@ class Transport:
                 actual=header or None,
             )
         first, last, total = (int(number) for number in match.groups())
+        _refuse_size(total, file)
         if (first, last + 1) != (begin, min(end, total)):
             raise RangeNotSupportedError(
                 "another part of the file came than was asked for",
@@ -329,7 +348,7 @@ class Transport:
     def _front_of_whole(self, response: httpx.Response, begin: int, end: int, file: str) -> tuple[bytes, int]:
         """Take the bytes asked for from an answer that is the whole file, and read no further."""
         length = response.headers.get("content-length", "")
-        if begin > MAX_SKIP or not length.isdecimal():
+        if begin > MAX_SKIP or not re.fullmatch(r"[0-9]{1,19}", length):
             raise RangeNotSupportedError(
                 "the server sends whole files instead of parts; read it from another server, or download it",
                 file=file,
@@ -337,6 +356,7 @@ class Transport:
                 actual="status 200",
             )
         total = int(length)
+        _refuse_size(total, file)
         wanted = min(end, total)
         data = b"".join(self._pieces(response, response.iter_raw(), wanted, file)) if wanted else b""
         if len(data) != wanted:
@@ -344,6 +364,22 @@ class Transport:
                 "the answer has another length than it said", file=file, expected=wanted, actual=len(data)
             )
         return data[begin:], total
+
+
+def _refuse_size(file_bytes: int, file: str) -> None:
+    if file_bytes > MAX_FILE_BYTES:
+        raise TransportError("no file is so large", file=file, actual=file_bytes, retryable=False)
+
+
+def _session() -> httpx.Client:
+    """Return huggingface_hub's session, or our error where proxy or certificate settings let none be made."""
+    from huggingface_hub.utils import get_session
+
+    try:
+        return get_session()
+    except (ImportError, ValueError, OSError) as error:
+        words = f"no HTTP client can be made: {error}; check the proxy and certificate settings in the environment"
+    raise TransportError(words, retryable=False)
 
 
 def _facts(headers: Mapping[str, str]) -> FileFacts:

@@ -114,12 +114,12 @@ def test_a_warning_makes_the_status_one_only_on_request(fail_on: list[str], stat
     ("arguments", "words"),
     [
         (["show", "nonsense"], "'nonsense' names no checkpoint"),
-        (["show", "./nowhere"], "there is no such folder"),
+        (["show", "./nowhere"], "there is no such file or folder"),
         (["show"], "the following arguments are required: SOURCE; see kimi-inspect show --help"),
         ([], "required: VERB"),
         (["frobnicate"], "invalid choice: 'frobnicate'"),
         (["show", ".", "--by", "colour"], "invalid choice: 'colour'"),
-        (["show", ".", "--jobs", "0"], "invalid"),
+        (["show", ".", "--jobs", "0"], "expected a number from 1 on, got '0'"),
         (["show", "evil\x1b[31m"], r"'evil\x1b[31m' names no checkpoint"),
     ],
 )

@@ -132,7 +132,7 @@ def test_what_an_error_carries(kind: type[KimiInspectError]) -> None:
     bare = kind("x")
     assert {name: getattr(bare, name) for name in DETAILS} == dict.fromkeys(DETAILS)
     assert bare.retryable is kind.retryable
-    assert [getattr(bare, name) for name in kind._extra] == [None] * len(kind._extra)
+    assert [getattr(bare, name) for name in kind._extra] == [getattr(kind, name, None) for name in kind._extra]
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -15,7 +15,7 @@ PACKAGE = Path(kimi_inspect.__file__).parent
 FLOORS = (
     ("text", "errors", "components", "values", "findings", "dtypes", "names", "sums"),
     ("planning", "sidecars", "header", "safetensors"),
-    ("sources", "http_status", "transport", "remote", "locating"),
+    ("sources", "http_status", "watchdog", "transport", "remote", "locating"),
     ("sets", "reading"),
     ("patterns", "inventory", "rules", "table", "packing", "families", "expecting", "classifying", "meaning"),
     ("opening",),

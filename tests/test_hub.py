@@ -29,7 +29,7 @@ from contracts.checks import (
 from huggingface_hub import constants
 
 from kimi_inspect import open_checkpoint
-from kimi_inspect.errors import AuthenticationError, KimiInspectError, TransportError
+from kimi_inspect.errors import AuthenticationError, InvalidSourceError, KimiInspectError, TransportError
 from kimi_inspect.remote import HubRepository, digest_of
 from kimi_inspect.testing import (
     Fault,
@@ -397,7 +397,7 @@ class TestWhichToken:
         ("endpoint", "token", "warns"),
         [
             ("http://mirror.example", "hf_given", True),
-            ("http://user:word@192.0.2.1:8080/x", "hf_given", True),
+            ("http://192.0.2.1:8080/x", "hf_given", True),
             ("http://mirror.example", False, False),
             ("https://mirror.example", "hf_given", False),
             ("http://127.0.0.1:8080", "hf_given", False),
@@ -412,4 +412,9 @@ class TestWhichToken:
         said = [str(warning.message) for warning in caught]
         assert len(said) == warns
         assert all("clear text" in text and "https" in text for text in said)
-        assert not [text for text in said if "hf_given" in text or "word" in text]
+        assert not [text for text in said if "hf_given" in text]
+
+    def test_an_endpoint_holds_no_password(self) -> None:
+        with pytest.raises(InvalidSourceError, match="HF_ENDPOINT") as caught:
+            HubRepository(REPO, endpoint="https://user:word@mirror.example")
+        assert "word@" not in f"{caught.value} {caught.value!r} {vars(caught.value)}"

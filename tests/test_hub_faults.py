@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from contracts.checks import (
     weights,
 )
 
+import kimi_inspect.transport
 from kimi_inspect import Severity, open_checkpoint
 from kimi_inspect.errors import (
     AuthenticationError,
@@ -39,7 +41,7 @@ from kimi_inspect.errors import (
     TransportError,
 )
 from kimi_inspect.testing import Fault, HollowFile, LoopbackHub, Repository, faults
-from kimi_inspect.transport import MAX_HOPS, MAX_TRIES, MAX_WAIT
+from kimi_inspect.transport import MAX_HOPS, MAX_TRIES, MAX_WAIT, MIN_RATE, Transport
 
 Files = dict[str, HollowFile]
 
@@ -377,3 +379,55 @@ def test_no_refusal(guarded: LoopbackHub, kimi: Files, source: str) -> None:
     assert all(shard.sha256 == kimi[shard.path].sha256 for shard in checkpoint.shards)
     assert len(guarded.log) == usual_requests(kimi)
     check_token(guarded)
+
+
+class Clock:
+    """Time that passes only where the server makes a pause, and not before the client has looked at the clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.looks = 0
+        self.looked = threading.Condition()
+
+    def monotonic(self) -> float:
+        with self.looked:
+            self.looks += 1
+            self.looked.notify_all()
+            return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        with self.looked:
+            assert self.looked.wait_for(lambda: self.looks, timeout=30)
+            self.now += seconds
+
+    def pause(self, _: float) -> bool:
+        """Begin another attempt."""
+        with self.looked:
+            self.looks = 0
+        return False
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["part", "small file"])
+@pytest.mark.parametrize(("rate", "fits"), [(MIN_RATE // 100, False), (MIN_RATE * 4, True)], ids=["slow", "fast"])
+def test_a_slow_drip(monkeypatch: pytest.MonkeyPatch, rate: int, fits: bool, small: bool) -> None:
+    clock = Clock()
+    monkeypatch.setattr(kimi_inspect.transport, "time", clock)
+    transport = Transport(timeout=5, pause=clock.pause)
+    data = bytes(range(256)) * 20
+    with LoopbackHub(plain_files={"x": data}, sleep=clock.pass_by) as hub:
+        url = hub.plain_url("x")
+        hub.play(faults.slow_drip(piece_bytes=64, pause=64 / rate), times=None)
+
+        def read() -> bytes:
+            if small:
+                return transport.read_file(url, limit=16_000_000, file=url).data
+            return transport.read_range(url, 0, len(data), file=url).data
+
+        if fits:
+            assert read() == data
+            assert len(hub.log) == 1
+            return
+        with pytest.raises(TransportError, match="slow") as caught:
+            read()
+        assert (caught.value.file, caught.value.retryable) == (url, True)
+        assert len(hub.log) == MAX_TRIES

@@ -293,7 +293,12 @@ class Stop(Exception):  # noqa: N818 - no error
 
 
 def our_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith(("kimi", "ThreadPool"))]
+    """Return the threads that read; the one that only watches them may take a moment to see that they are gone."""
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith(("kimi", "ThreadPool"))]
+    for thread in ours:
+        if "watch" in thread.name:
+            thread.join(30)
+    return [thread for thread in ours if thread.is_alive()]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 from contracts.checks import answering, moved
 
-import kimi_inspect.transport
 from kimi_inspect import Traffic
 from kimi_inspect.errors import (
     RangeNotSupportedError,
@@ -22,7 +22,7 @@ from kimi_inspect.errors import (
 from kimi_inspect.http_status import UnsatisfiableRangeError
 from kimi_inspect.testing import Fault, HollowFile, LoopbackHub, faults
 from kimi_inspect.testing.wire import Answer, bytes_body
-from kimi_inspect.transport import MAX_ASIDE, MAX_SKIP, MAX_TRIES, MIN_RATE, Transport
+from kimi_inspect.transport import MAX_ASIDE, MAX_SKIP, MAX_TRIES, Transport
 
 DATA = bytes(range(256)) * 20
 X = "x.safetensors"
@@ -291,56 +291,6 @@ class TestSmallFiles:
         assert caught.value.file == X
 
 
-class Clock:
-    """Time that passes only where the server makes a pause, and not before the client has looked at the clock."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.looks = 0
-        self.looked = threading.Condition()
-
-    def monotonic(self) -> float:
-        with self.looked:
-            self.looks += 1
-            self.looked.notify_all()
-            return self.now
-
-    def pass_by(self, seconds: float) -> None:
-        with self.looked:
-            assert self.looked.wait_for(lambda: self.looks, timeout=30)
-            self.now += seconds
-
-    def pause(self, _: float) -> bool:
-        """Begin another attempt."""
-        with self.looked:
-            self.looks = 0
-        return False
-
-
-@pytest.mark.parametrize("small", [False, True], ids=["part", "small file"])
-@pytest.mark.parametrize(("rate", "fits"), [(MIN_RATE // 100, False), (MIN_RATE * 4, True)], ids=["slow", "fast"])
-def test_a_slow_drip(monkeypatch: pytest.MonkeyPatch, rate: int, fits: bool, small: bool) -> None:
-    clock = Clock()
-    monkeypatch.setattr(kimi_inspect.transport, "time", clock)
-    transport = Transport(timeout=5, pause=clock.pause)
-    with LoopbackHub(plain_files={X: DATA}, sleep=clock.pass_by) as hub:
-        hub.play(faults.slow_drip(piece_bytes=64, pause=64 / rate), times=None)
-
-        def read() -> bytes:
-            if small:
-                return transport.read_file(hub.plain_url(X), limit=16_000_000, file=X).data
-            return transport.read_range(hub.plain_url(X), 0, len(DATA), file=X).data
-
-        if fits:
-            assert read() == DATA
-            assert len(hub.log) == 1
-            return
-        with pytest.raises(TransportError, match="slow") as caught:
-            read()
-        assert (caught.value.file, caught.value.retryable) == (X, True)
-        assert len(hub.log) == MAX_TRIES
-
-
 def test_a_transfer_that_is_cancelled_ends_at_its_next_piece() -> None:
     file = Watched(DATA, 1_000_000_000)
     transport = Transport()
@@ -355,6 +305,98 @@ def test_a_transfer_that_is_cancelled_ends_at_its_next_piece() -> None:
         assert file.ended.wait(30)
         assert file.sent < 64 * PIECE
         assert len(hub.log) == 1
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_a_request_that_is_cancelled_while_the_server_is_silent(used: bool) -> None:
+    asked, released = threading.Event(), threading.Event()
+    transport = Transport(timeout=10, pause=lambda _: False)
+    with LoopbackHub(plain_files={X: DATA}) as hub:
+        if used:
+            # A connection that another call has opened is as good as a new one.
+            Transport().read_range(hub.plain_url(X), 0, 10, file=X)
+
+        def hold(answer: Answer) -> Answer:
+            asked.set()
+            released.wait(30)
+            return answer
+
+        hub.play(answering(hold), times=None)
+        errors: list[Exception] = []
+
+        def read() -> None:
+            try:
+                transport.read_range(hub.plain_url(X), 0, 10, file=X)
+            except TransportError as error:
+                errors.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert asked.wait(30)
+        transport.cancel()
+        reader.join(5)
+        ended = not reader.is_alive()
+        released.set()
+        reader.join(30)
+    assert ended
+    assert len(errors) == 1
+
+
+def test_cancelling_one_call_leaves_another_alone() -> None:
+    asked, released = threading.Event(), threading.Event()
+    first, second = Transport(), Transport()
+    with LoopbackHub(plain_files={X: DATA}) as hub, ThreadPoolExecutor(1) as pool:
+        first.read_range(hub.plain_url(X), 0, 10, file=X)
+
+        def hold(answer: Answer) -> Answer:
+            asked.set()
+            released.wait(30)
+            return answer
+
+        hub.play(answering(hold))
+        # On the connection that the first call has opened and is done with.
+        reading = pool.submit(second.read_range, hub.plain_url(X), 10, 20, file=X)
+        assert asked.wait(30)
+        first.cancel()
+        released.set()
+        assert reading.result(30).data == DATA[10:20]
+        assert len(hub.log) == 2
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_a_head_without_end(used: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                if used:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-0/1\r\nContent-Length: 1\r\n\r\nx")
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                # A byte now and then, so that no read ever times out.
+                connection.settimeout(0.02)
+                for letter in itertools.cycle(b"X-More: and more\r\n"):
+                    with suppress(TimeoutError):
+                        if not connection.recv(65536):
+                            return
+                    connection.sendall(bytes([letter]))
+                    sent.append(letter)
+                    if len(sent) > 150:
+                        return
+
+        sent: list[int] = []
+        server = threading.Thread(target=drip)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/{X}"
+        if used:
+            Transport().read_range(url, 0, 1, file=X)
+        with pytest.raises(TransportError):
+            Transport(timeout=0.2).read_range(url, 0, 10, file=X, patient=False)
+        server.join(30)
+    # The client has left before the server lost interest.
+    assert len(sent) <= 150
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,8 @@ class FileStoreContract:
     def test_it_counts_what_is_read(self, make: Make) -> None:
         store = make(FILES)
         assert store.traffic == Traffic()
-        file = store.list_files()[0]
-        before = store.traffic.bytes_read
-        store.open(file).read(0, 100)
-        read = store.traffic.bytes_read - before
-        assert read >= 100 if self.counts_bytes else read == 0
+        store.open(store.list_files()[0]).read(0, 100)
+        assert store.traffic.bytes_read >= 100 if self.counts_bytes else store.traffic == Traffic()
 
     def test_its_name_and_its_commit(self, make: Make) -> None:
         store = make(FILES)

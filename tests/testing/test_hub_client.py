@@ -64,7 +64,7 @@ def run_client(hub: LoopbackHub, home: Path) -> dict[str, Any]:
         "HF_HUB_DISABLE_XET": "1",
         "NO_PROXY": "127.0.0.1",
     }
-    done = subprocess.run(  # noqa: S603 - our own interpreter and script
+    done = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=kept | settings, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr

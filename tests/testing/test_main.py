@@ -16,7 +16,7 @@ from kimi_inspect.testing.__main__ import main
 def test_a_process_of_its_own_serves_until_its_input_ends() -> None:
     command = [sys.executable, "-m", "kimi_inspect.testing", "--model", "kimi-k3.1-pro"]
     root = Path(testing.__file__).parents[2]
-    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: S603
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
         line = json.loads(process.stdout.readline())
