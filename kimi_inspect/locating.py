@@ -107,10 +107,18 @@ def _invalid(source: str) -> InvalidSourceError:
     words = re.split("[?#]", source)[0]
     user, _, place = words.rpartition("@")
     shown = public_url(source) if "://" in source else place if ":" in user else words
+    advice = f"; for what is here under that name write ./{printable(shown)}" if _is_here(source) else ""
     return InvalidSourceError(
-        f"'{printable(shown)}' names no checkpoint",
+        f"'{printable(shown)}' names no checkpoint{advice}",
         expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or an address ending in .safetensors",
     )
+
+
+def _is_here(source: str) -> bool:
+    try:
+        return os.path.lexists(source)
+    except ValueError:
+        return False
 
 
 def _is_local(source: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,53 @@ def test_a_reader_that_goes_away_is_no_error(model: Path) -> None:
     command = f"{sys.executable} -m kimi_inspect show {model} --json | head -c 1"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("{", "")
+
+
+def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = command.replace("kimi-inspect", f"{sys.executable} -m kimi_inspect")
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False, env=environment
+    )
+
+
+@pytest.mark.parametrize("form", ["", "--by layer", "--json"])
+def test_a_reader_that_has_seen_enough_is_no_finding(form: str) -> None:
+    done = shell(f"kimi-inspect demo show {form} | head -n 1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("redirect", "words"), [("> /dev/full", "cannot write"), (">&-", "standard output is closed")])
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_a_result_that_cannot_be_written_is_one_line(model: Path, form: str, redirect: str, words: str) -> None:
+    done = shell(f"kimi-inspect show {model} {form} {redirect}")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+
+
+def test_names_that_the_terminal_cannot_spell_are_escaped(tmp_path: Path) -> None:
+    folder = tmp_path / "mod\u00e8le"
+    folder.mkdir()
+    write(folder, model=hollow_safetensors([NORM]))
+    done = shell(f"kimi-inspect show {folder}", PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mod\\xe8le" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "variables", [{"ALL_PROXY": "socks5://x:1"}, {"HTTPS_PROXY": "garbage://["}, {"SSL_CERT_FILE": "/nowhere"}]
+)
+def test_settings_that_no_client_can_be_made_of_are_one_line(variables: dict[str, str]) -> None:
+    done = shell("kimi-inspect show owner/name", **variables)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "check the proxy and certificate settings" in done.stderr
+
+
+def test_the_demo_takes_options_without_a_verb(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["parameters"] == 2_780_110_363_392
 
 
 def test_help_lists_the_verbs() -> None:

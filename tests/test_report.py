@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 import kimi_inspect as ki
 from kimi_inspect.report import bits_per_weight
-from kimi_inspect.testing import HollowFile, TensorSpec, hollow_safetensors
+from kimi_inspect.testing import HollowFile, TensorSpec, hollow_from_header, hollow_safetensors
 
 BF16 = TensorSpec("model.norm.weight", "BF16", (64,))
 UNKNOWN = TensorSpec("model.layers.0.block_sparse_moe.experts.0.w1.weight_packed", "U8", (4, 4))
@@ -144,3 +146,28 @@ def test_an_empty_checkpoint() -> None:
     report = inspect([])
     assert (report.tensor_count, report.parameters, report.components, report.by_layer()) == (0, 0, (), ())
     assert report.file_bytes == report.header_bytes
+
+
+LOOK_UP = """
+import pickle, sys
+checkpoint = pickle.load(sys.stdin.buffer)
+print(all(name in checkpoint.tensors for name in checkpoint.tensors.name), len(checkpoint.tensors))
+"""
+
+
+def test_a_pickled_checkpoint_finds_its_tensors_in_another_process(kimi: dict[str, HollowFile]) -> None:
+    checkpoint = ki.open_checkpoint(kimi)
+    assert "language_model.lm_head.weight" in checkpoint.tensors
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_UP], input=pickle.dumps(checkpoint), stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout.decode().split() == ["True", str(len(checkpoint.tensors))]
+
+
+@pytest.mark.parametrize(("count", "findings"), [(0, 0), (1, 1), (10, 10), (11, 11), (500, 11)])
+def test_unknown_types_are_told_one_by_one_up_to_ten(count: int, findings: int) -> None:
+    entries = (f'"t{n}":{{"dtype":"X{n}","shape":[1],"data_offsets":[{n},{n + 1}]}}' for n in range(count))
+    file = hollow_from_header(f"{{{','.join(entries)}}}".encode(), count)
+    found = [item for item in ki.inspect({"model.safetensors": file}).findings if item.code == "unknown-type"]
+    assert len(found) == findings
+    assert sum(item.count for item in found) == count
