@@ -295,6 +295,7 @@ class Transport:
         begun = time.monotonic()
         left = limit
         counted = response.num_bytes_downloaded
+        failure = None
         try:
             for piece in body:
                 yield piece[:left]
@@ -308,9 +309,11 @@ class Transport:
                         "the answer comes too slowly", file=file, expected=f"{MIN_RATE:,} bytes a second"
                     )
         except (httpx.HTTPError, httpx.StreamError) as error:
-            raise TransportError(_reason(error), file=file) from None
+            failure = TransportError(_reason(error), file=file)
         finally:
             self._meter.add(bytes_read=response.num_bytes_downloaded - counted)
+        if failure:
+            raise failure  # outside of the handler, as above
 
     def _range_body(self, response: httpx.Response, begin: int, end: int, file: str) -> tuple[bytes, int]:
         """Check that the answer is the range asked for; return its bytes and the size of the whole file."""
