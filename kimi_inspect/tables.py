@@ -92,9 +92,9 @@ def _measures(
     return [
         Column("tensors", [_count(count) for count, _, _ in listed], 1),
         Column("GB (10^9)", [gigabytes(nbytes) for _, nbytes, _ in listed]),
-        Column("bytes", [_count(nbytes) for _, nbytes, _ in listed], 4),
-        Column("share", [_share(nbytes, bytes_total) for _, nbytes, _ in listed], 3),
-        Column("parameters", [_count(parameters) for _, _, parameters in listed], 2),
+        Column("bytes", [_count(nbytes) for _, nbytes, _ in listed], 2),
+        Column("share", [_share(nbytes, bytes_total) for _, nbytes, _ in listed], 4),
+        Column("parameters", [_count(parameters) for _, _, parameters in listed], 3),
         Column("bits/weight", [_bits(nbytes, parameters) for _, nbytes, parameters in listed], 5),
     ]
 
@@ -215,8 +215,8 @@ def _experts_line(report: Report) -> str:
 def show_findings(console: Console, findings: Sequence[Finding]) -> None:
     """Print findings, gravest first, a few lines each."""
     for item in findings:
-        line = Text(f"{item.severity}: ", style=_STYLES[item.severity])
-        line.append(printable(f"{item.code}, {item.where}: {item.message}"), style="default")
+        line = Text().append(f"{item.severity}: ", style=_STYLES[item.severity])
+        line.append(printable(f"{item.code}, {item.where}: {item.message}"))
         if item.count > 1:
             line.append(f" ({item.count:,} in all)")
         console.print(line)

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from urllib.parse import unquote
 
 import pytest
@@ -366,12 +367,12 @@ class TestCancelling:
 
     def test_an_interrupt_while_only_the_config_is_awaited(self, hub: LoopbackHub, cancelled: threading.Event) -> None:
         read = threading.Event()
-        told: list[bool] = []
+        told: SimpleQueue[bool] = SimpleQueue()
 
         def change(exchange: Exchange) -> Answer:
             assert read.wait(30)
             os.kill(os.getpid(), signal.SIGINT)
-            told.append(cancelled.wait(3))
+            told.put(cancelled.wait(3))
             return exchange.answer
 
         def progress(event: Progress) -> None:
@@ -381,7 +382,7 @@ class TestCancelling:
         hub.play(Fault("held", change, lambda _: True), path="config.json")
         with pytest.raises(KeyboardInterrupt):
             opened(hub, progress=progress)
-        assert told == [True]
+        assert told.get(timeout=30)
         # The interrupt may come while the threads are on their way out, and nobody waits for them then.
         for thread in our_threads():
             thread.join(30)
