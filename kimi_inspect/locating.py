@@ -210,9 +210,12 @@ def _cached(found: _Hub) -> LocalFolder:
 
     try:
         folder = snapshot_download(found.repo_id, revision=found.revision, local_files_only=True)
+        cached = LocalFolder(folder, source=found.repo_id, commit=Path(folder).name)
+        if any(file.path.endswith(WEIGHT_SUFFIXES) for file in cached.list_files()):
+            return cached
     except LocalEntryNotFoundError:
-        raise OfflineError(
-            "offline mode is on and the Hub's cache does not hold this; unset HF_HUB_OFFLINE or download it first",
-            file=found.repo_id,
-        ) from None
-    return LocalFolder(folder, source=found.repo_id, commit=Path(folder).name)
+        pass
+    raise OfflineError(
+        "offline mode is on and the Hub's cache lacks these weights; unset HF_HUB_OFFLINE or download them first",
+        file=found.repo_id,
+    )

@@ -167,10 +167,9 @@ class PlainFiles:
     def open(self, file: ListedFile) -> RemoteFile:
         """Return the bytes of a file."""
         address = self._address(file.path)
-        probe, self._probe = self._probe, None
-        if probe and address == self._url:
+        if self._probe and address == self._url:
+            probe, self._probe = self._probe, None
             return probe  # what it has read is not read again
-        self._probe = probe
         return RemoteFile(self._transport, address, path=file.path, size=None)
 
     def read_small(self, file: ListedFile, limit: int) -> bytes:

@@ -374,6 +374,13 @@ class TestHubCache:
         assert caught.value.file == source.partition("@")[0]
         assert not caught.value.retryable
 
+    def test_offline_with_a_snapshot_that_holds_no_weights(self, cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        for shard in cached.glob("*.safetensors"):
+            shard.unlink()
+        with pytest.raises(OfflineError, match="lacks these weights"):
+            open_checkpoint(REPO)
+
     def test_the_cache_is_not_asked_while_the_hub_can_be(self, cached: Path, hub: LoopbackHub, kimi: Files) -> None:
         assert cached.is_dir()
         checkpoint = open_checkpoint(REPO, endpoint=hub.endpoint)
