@@ -25,6 +25,9 @@ SEVERITIES: dict[str, Severity] = {
     "size-differs-from-listing": Severity.ERROR,
     "scale-missing": Severity.ERROR,
     "scale-shape": Severity.ERROR,
+    "misaligned": Severity.ERROR,
+    "foreign-type": Severity.ERROR,
+    "name-too-long": Severity.ERROR,
     "unknown-type": Severity.WARNING,
     "leading-space": Severity.WARNING,
     "config-unreadable": Severity.WARNING,
@@ -46,11 +49,12 @@ def finding(  # noqa: PLR0913
     tensor: str | None = None,
     layer: int | None = None,
     count: int = 1,
+    severity: Severity | None = None,
 ) -> Finding:
-    """Make a finding of a known code; its severity comes from the table."""
+    """Make a finding of a known code; its severity comes from the table, unless the code has a milder form too."""
     return Finding(
         code=code,
-        severity=SEVERITIES[code],
+        severity=severity or SEVERITIES[code],
         where=printable(where),
         message=printable(message),
         expected=expected,

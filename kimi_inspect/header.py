@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -33,6 +33,9 @@ MAX_OFFSET = 2**60
 
 MAX_TYPES = 10
 """Unknown types that are told one by one."""
+
+UNKNOWN = "is newer than this package; its tensors are sized by their ranges"
+FOREIGN = "has another size than upstream gave it: a fork's own, which only that fork loads; sized by its ranges"
 
 
 @frozen
@@ -69,7 +72,7 @@ class Header:
     kind: NDArray[np.int32]
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
     tensor_bytes: int = field(init=False)
     missing_bytes: int = field(init=False)
@@ -151,37 +154,45 @@ def check_overlap(header: Header, file: str) -> None:
     )
 
 
-def type_findings(header: Header, file: str) -> list[Finding]:
-    """Find the tensors of types that are not in our table: one finding a type, and one for all beyond ten types."""
+def type_findings(header: Header, file: str, *, foreign: Collection[str] = ()) -> list[Finding]:
+    """Find the tensors of types that are not in our table: one finding a type, and one for all beyond ten types.
+
+    Args:
+        header: the header.
+        file: its path.
+        foreign: types that we know by another size than these tensors have: forks gave them to types of their own.
+    """
     unknown = np.array([kind.nbytes is None for kind in header.kinds] or [False])
     by_type: dict[str, list[int]] = {}
     for row in np.flatnonzero(unknown[header.kind]).tolist():
         by_type.setdefault(header.kinds[header.kind[row]].dtype, []).append(row)
     types = sorted(by_type)
-    groups = [(quoted(dtype), by_type[dtype]) for dtype in types[:MAX_TYPES]]
+    groups = [(dtype in foreign, quoted(dtype), by_type[dtype]) for dtype in types[:MAX_TYPES]]
     if len(types) > MAX_TYPES:
-        groups.append(
-            (f"of {len(types) - MAX_TYPES:,} names more", [row for name in types[MAX_TYPES:] for row in by_type[name]])
-        )
+        rest = [row for name in types[MAX_TYPES:] for row in by_type[name]]
+        groups.append((False, f"of {len(types) - MAX_TYPES:,} names more", rest))
     return [
         finding(
-            "unknown-type",
+            "foreign-type" if of_a_fork else "unknown-type",
             file,
-            f"dtype {what} is newer than this package; its tensors are sized by their ranges",
+            f"dtype {what} {FOREIGN if of_a_fork else UNKNOWN}",
             file=file,
             tensor=header.names[rows[0]],
             actual=what,
             count=len(rows),
             examples=[header.names[row] for row in rows[:10]],
         )
-        for what, rows in groups
+        for of_a_fork, what, rows in groups
     ]
 
 
-def place_findings(header: Header, file: str) -> Iterator[Finding]:
-    """Yield what is wrong with the places: holes, bytes after the last tensor, bytes that are not there."""
+def place_findings(header: Header, file: str, *, alignment: int = 1) -> Iterator[Finding]:
+    """Yield what is wrong with the places: holes, bytes after the last tensor, bytes that are not there.
+
+    `alignment` allows for padding after each tensor, up to the next multiple of it.
+    """
     starts = np.append(header.begin, header.data_end - header.header_bytes)
-    reach = np.maximum.accumulate(np.append(0, header.end))
+    reach = -(-np.maximum.accumulate(np.append(0, header.end)) // alignment) * alignment
     holes = np.flatnonzero(starts > reach)
     if holes.size:
         first = int(holes[0])
@@ -196,7 +207,7 @@ def place_findings(header: Header, file: str) -> Iterator[Finding]:
             count=len(holes),
             examples=[header.names[int(index)] for index in holes[:10]],
         )
-    beyond = header.file_bytes - header.data_end
+    beyond = header.data_bytes - int(reach[-1])
     if beyond > 0:
         message = f"{beyond:,} bytes follow the last tensor; loaders refuse the file"
         yield finding("trailing-bytes", file, message, file=file, expected=header.data_end, actual=header.file_bytes)

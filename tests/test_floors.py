@@ -14,7 +14,7 @@ PACKAGE = Path(kimi_inspect.__file__).parent
 
 FLOORS = (
     ("text", "errors", "components", "values", "findings", "dtypes", "names", "sums"),
-    ("planning", "sidecars", "header", "safetensors"),
+    ("planning", "sidecars", "header", "safetensors", "gguf_types", "gguf_window", "gguf"),
     ("sources", "http_status", "watchdog", "transport", "remote", "locating"),
     ("sets", "reading"),
     ("patterns", "inventory", "rules", "table", "packing", "families", "expecting", "classifying", "meaning"),
