@@ -34,11 +34,13 @@ class Names(Sequence[str]):
     @classmethod
     def of(cls, names: Sequence[str]) -> Names:
         """Pack `names`."""
-        text = "\n".join(names)
-        blob = text.encode()
-        lengths = map(len, names) if len(blob) == len(text) else (len(name.encode()) for name in names)
-        ends = np.fromiter(lengths, np.int64, len(names))
-        return cls(blob, np.cumsum(ends) + np.arange(len(names)))
+        blob = "\n".join(names).encode()
+        breaks = np.flatnonzero(np.frombuffer(blob, np.uint8) == SEPARATOR[0])
+        if names and len(breaks) == len(names) - 1:
+            return cls(blob, np.append(breaks, len(blob)))
+        # A name holds a newline of its own.
+        lengths = np.fromiter((len(name.encode()) for name in names), np.int64, len(names))
+        return cls(blob, np.cumsum(lengths) + np.arange(len(names)))
 
     @property
     def starts(self) -> NDArray[np.int64]:

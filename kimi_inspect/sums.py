@@ -23,4 +23,6 @@ def exact_sums(keys: NDArray[np.integer], values: NDArray[np.int64], count: int)
 
 def exact_sum(values: NDArray[np.int64]) -> int:
     """Sum `values`, none negative."""
-    return exact_sums(np.zeros(len(values), np.int64), values, 1)[0]
+    if len(values) and int(values.max()) > (2**63 - 1) // len(values):
+        return exact_sums(np.zeros(len(values), np.int64), values, 1)[0]
+    return int(values.sum())

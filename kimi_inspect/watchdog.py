@@ -75,7 +75,8 @@ class Watchdog:
         finally:
             with self._changed:
                 del self._deadlines[key]
-                self._changed.notify()
+                if not self._deadlines:  # woken at each answer, the watcher would take the readers' turns
+                    self._changed.notify()
 
     def shut_down(self) -> None:
         """Shut our connections down; reads that wait on them fail."""
