@@ -8,7 +8,7 @@ from itertools import islice
 from kimi_inspect.text import printable
 from kimi_inspect.values import Finding, Severity
 
-__all__ = ["SEVERITIES", "finding", "in_order"]
+__all__ = ["MAX_EXAMPLES", "SEVERITIES", "finding", "in_order"]
 
 MAX_EXAMPLES = 10
 

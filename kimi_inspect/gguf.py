@@ -313,7 +313,7 @@ def _alignment_findings(header: GgufHeader, file: str) -> Iterator[Finding]:
         yield finding("misaligned", file, message, file=file, actual=alignment, severity=Severity.WARNING)
     rows = np.flatnonzero(header.begin % alignment)
     if rows.size:
-        names = [header.names[int(row)] for row in rows[:10]]
+        names = header.examples(rows)
         message = f"tensors start where the alignment of {alignment} does not allow it; llama.cpp refuses the file"
         yield finding(
             "misaligned",
@@ -332,7 +332,7 @@ def _name_findings(header: GgufHeader, file: str) -> Iterator[Finding]:
     lengths = header.names.ends - header.names.starts
     rows = np.flatnonzero(lengths > MAX_NAME_BYTES)
     if rows.size:
-        names = [header.names[int(row)] for row in rows[:10]]
+        names = header.examples(rows)
         yield finding(
             "name-too-long",
             file,

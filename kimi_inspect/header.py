@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +11,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.errors import MalformedHeaderError
-from kimi_inspect.findings import finding
+from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.names import Names
 from kimi_inspect.sums import exact_sum
 from kimi_inspect.text import printable, quoted
@@ -84,6 +85,10 @@ class Header:
     @missing_bytes.default
     def _missing_bytes(self) -> int:
         return exact_sum(np.clip(self.end - np.maximum(self.begin, self.data_bytes), 0, None))
+
+    def examples(self, rows: Iterable[int | np.integer[Any]]) -> list[str]:
+        """Return the names in the first of these rows, as many as a finding tells."""
+        return [self.names[int(row)] for row in islice(rows, MAX_EXAMPLES)]
 
     @property
     def data_bytes(self) -> int:
@@ -180,7 +185,7 @@ def type_findings(header: Header, file: str, *, foreign: Collection[str] = ()) -
             tensor=header.names[rows[0]],
             actual=what,
             count=len(rows),
-            examples=[header.names[row] for row in rows[:10]],
+            examples=header.examples(rows),
         )
         for of_a_fork, what, rows in groups
     ]
@@ -205,7 +210,7 @@ def place_findings(header: Header, file: str, *, alignment: int = 1) -> Iterator
             expected=header.header_bytes + int(reach[first]),
             actual=header.header_bytes + int(starts[first]),
             count=len(holes),
-            examples=[header.names[int(index)] for index in holes[:10]],
+            examples=header.examples(holes),
         )
     beyond = header.data_bytes - int(reach[-1])
     if beyond > 0:
@@ -213,7 +218,7 @@ def place_findings(header: Header, file: str, *, alignment: int = 1) -> Iterator
         yield finding("trailing-bytes", file, message, file=file, expected=header.data_end, actual=header.file_bytes)
     if header.missing_bytes:
         cut = np.flatnonzero(header.end > np.maximum(header.begin, header.data_bytes))
-        names = [header.names[int(index)] for index in cut[:10]]
+        names = header.examples(cut)
         yield finding(
             "truncated",
             file,
