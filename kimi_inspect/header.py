@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MAX_OFFSET = 2**60
-"""Offsets beyond this are refused: no file is so long, and sums of int64 stay exact below it."""
+"""Offsets and file sizes beyond this are refused: no file is so long, and sums of int64 stay exact below it."""
 
 
 MAX_TYPES = 10

@@ -127,7 +127,7 @@ def open_checkpoint(
     notify(Progress(phase="listing", done=0, total=1, unit="listings"))
     listing = store.list_files()
     notify(Progress(phase="listing", done=1, total=1, unit="listings"))
-    globs = [files] if isinstance(files, str) else list(files or ())
+    globs = _globs(files)
     chosen = choose_set(listing, source=store.source, name=location.set_name, member=location.member, globs=globs)
     with workers(store, 1) as beside:
         reading_config = beside.submit(_read_config, store, listing, chosen)
@@ -149,8 +149,12 @@ def list_sets(
 ) -> Listing:
     """List the checkpoints in a folder or repository and read no header; arguments as for `open_checkpoint`."""
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
-    listing = matching(location.store.list_files(), [files] if isinstance(files, str) else list(files or ()))
+    listing = matching(location.store.list_files(), _globs(files))
     return Listing(source=location.store.source, commit=location.store.commit, sets=find_sets(listing))
+
+
+def _globs(files: str | Sequence[str] | None) -> list[str]:
+    return [files] if isinstance(files, str) else list(files or ())
 
 
 def _read_config(

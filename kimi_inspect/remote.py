@@ -17,9 +17,10 @@ from kimi_inspect.errors import (
     TransportError,
     UnsafePathError,
 )
+from kimi_inspect.header import MAX_OFFSET
 from kimi_inspect.http_status import UnsatisfiableRangeError, public_url
 from kimi_inspect.sidecars import split_siblings
-from kimi_inspect.sources import MAX_FILE_BYTES, ListedFile
+from kimi_inspect.sources import ListedFile
 from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, RangeAnswer, Transport, next_address, origin
 from kimi_inspect.values import Traffic
 
@@ -281,7 +282,7 @@ class HubRepository:
                 return None
             file: RepoFile = RepoFile(**raw)  # type: ignore[no-untyped-call]
             size = file.size if file.lfs is None else file.lfs.size
-            if type(file.path) is not str or type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
+            if type(file.path) is not str or type(size) is not int or not 0 <= size <= MAX_OFFSET:
                 raise TypeError  # noqa: TRY301
         except (KeyError, TypeError, AttributeError):
             raise TransportError("the listing has an entry of no known form", file=self.source) from None

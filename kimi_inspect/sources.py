@@ -94,10 +94,6 @@ class FileStore(Protocol):
         """Let reads under way stop soon."""
 
 
-MAX_FILE_BYTES = 2**60
-"""A size beyond this is no file's; sums of int64 stay exact below it."""
-
-
 class Meter:
     """Counts requests and bytes over several threads."""
 

@@ -25,8 +25,9 @@ from kimi_inspect.errors import (
     SourceError,
     TransportError,
 )
+from kimi_inspect.header import MAX_OFFSET
 from kimi_inspect.http_status import UnsatisfiableRangeError, refuse
-from kimi_inspect.sources import MAX_FILE_BYTES, Meter
+from kimi_inspect.sources import Meter
 from kimi_inspect.text import printable
 from kimi_inspect.values import Traffic
 from kimi_inspect.watchdog import Watchdog
@@ -370,7 +371,7 @@ class Transport:
 
 
 def _refuse_size(file_bytes: int, file: str) -> None:
-    if file_bytes > MAX_FILE_BYTES:
+    if file_bytes > MAX_OFFSET:
         raise TransportError("no file is so large", file=file, actual=file_bytes, retryable=False)
 
 
