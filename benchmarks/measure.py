@@ -77,7 +77,7 @@ def meaning(share: str) -> dict[str, Any]:
     for _, head, _ in files:
         json.loads(head[8:])
     parsed = time.perf_counter()
-    understand(headers, config)
+    understand(headers, config, weights_format="safetensors")
     report = kimi_inspect.summarize(checkpoint)
     done = time.perf_counter()
     return {"json_seconds": parsed - begun, "meaning_seconds": done - parsed, "tensors": report.tensor_count}

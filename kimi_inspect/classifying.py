@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kimi_inspect.components import Component
 from kimi_inspect.patterns import Patterns
-from kimi_inspect.rules import Rule, judge
+from kimi_inspect.rules import Judgement, Rule, judge
 from kimi_inspect.table import COMPONENTS
 
 __all__ = ["Classes", "classify"]
@@ -40,8 +40,10 @@ def classify(patterns: Patterns, rules: Sequence[Rule]) -> Classes:
 
     component = np.array([_CODES[it.component] for it in judgements] or [0], np.uint8)[patterns.code]
     layer = patterns.number([it.layer for it in judgements])
-    by_layer = np.array([it.by_layer for it in judgements] or [False])[patterns.code]
-    component[by_layer] = _attention_of(component, layer, layer[by_layer], ~by_layer)
+    _settle(component, layer, judgements, patterns.code)
+    drafts = np.unique(layer[component == _CODES[Component.MTP]])
+    if drafts.max(initial=-1) >= 0:
+        component[np.isin(layer, drafts[drafts >= 0])] = _CODES[Component.MTP]
     return Classes(
         component=component,
         layer=layer,
@@ -51,18 +53,22 @@ def classify(patterns: Patterns, rules: Sequence[Rule]) -> Classes:
     )
 
 
-_KINDS_OF_ATTENTION = (Component.KDA_ATTENTION, Component.MLA_ATTENTION, Component.LINEAR_ATTENTION)
+def _settle(
+    component: NDArray[np.uint8], layer: NDArray[np.int32], judgements: Sequence[Judgement], code: NDArray[np.int32]
+) -> None:
+    """Say what tensors are whose names leave it open: the one of their kinds that certain tensors show of their layer.
 
-
-def _attention_of(
-    component: NDArray[np.uint8], layer: NDArray[np.int32], wanted: NDArray[np.int32], certain: NDArray[np.bool_]
-) -> NDArray[np.uint8]:
-    """Say for each layer wanted what kind of attention its certain tensors show; two kinds or none: `attention`."""
-    result = np.full(len(wanted), _CODES[Component.ATTENTION], np.uint8)
-    found = np.zeros(len(wanted), np.int64)
-    for kind in _KINDS_OF_ATTENTION:
-        has = np.isin(wanted, np.unique(layer[certain & (component == _CODES[kind])]))
-        result[has] = _CODES[kind]
-        found += has
-    result[found > 1] = _CODES[Component.ATTENTION]
-    return result
+    Where these show none of them, or two, it stays what the rule says.
+    """
+    certain = np.array([not it.kinds for it in judgements] or [True])[code]
+    open_kinds = dict.fromkeys(it.kinds for it in judgements if it.kinds)
+    shown = {
+        kind: np.unique(layer[certain & (component == _CODES[kind])])
+        for kind in dict.fromkeys(kind for kinds in open_kinds for kind in kinds)
+    }
+    for kinds in open_kinds:
+        rows = np.flatnonzero(np.array([it.kinds == kinds for it in judgements])[code])
+        has = np.array([np.isin(layer[rows], shown[kind]) & (layer[rows] >= 0) for kind in kinds])
+        one = has.sum(axis=0) == 1
+        codes = np.array([_CODES[kind] for kind in kinds], np.uint8)
+        component[rows[one]] = codes[has.argmax(axis=0)[one]]

@@ -60,13 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _demo(arguments: Sequence[str]) -> int:
     """Run a verb on the embedded checkpoint; without one, show its report beside the published figures."""
-    from kimi_inspect.demo import SOURCE, loopback_kimi, show_beside_published, stay_on_loopback
+    from kimi_inspect.demo import EMBEDDED, SOURCE, loopback_kimi, show_beside_published, stay_on_loopback
 
     stay_on_loopback()
     with loopback_kimi() as endpoint:
+        if list(arguments) == ["ls"]:
+            return max(_run(["ls", source], endpoint=endpoint, token=False) for source in EMBEDDED)
         if arguments:
             verb = ["show", *arguments] if arguments[0].startswith("-") else arguments
-            return _run(verb, source=SOURCE, endpoint=endpoint, token=False)
+            # Nothing of a hub that is gone a moment later is worth keeping.
+            return _run([*verb, "--no-cache"], source=SOURCE, endpoint=endpoint, token=False)
         return OK if show_beside_published(endpoint) else FOUND
 
 
@@ -79,14 +82,9 @@ def _run(arguments: Sequence[str], *, source: str | None = None, **fixed: Any) -
         fixed: options that stand whatever the arguments say.
     """
     parsed = _parser(source).parse_args(arguments)
-    options = {
-        "revision": parsed.revision,
-        "files": parsed.files,
-        "endpoint": parsed.endpoint,
-        "token": parsed.token,
-        **fixed,
-    }
-    status: int = parsed.verb(parsed, options)
+    names = ("revision", "files", "endpoint", "token")
+    options = {name: getattr(parsed, name) for name in names if hasattr(parsed, name)}
+    status: int = parsed.verb(parsed, {**options, **fixed})
     return status
 
 
@@ -107,6 +105,9 @@ def _parser(source: str | None) -> _Parser:
         "--fail-on", choices=("error", "warning"), default="error", help="findings that make the exit status 1"
     )
     show.set_defaults(verb=_show)
+    cache = verbs.add_parser("cache", help="where parsed headers are kept, and how large that is")
+    cache.add_argument("--clear", action="store_true", help="remove them")
+    cache.set_defaults(verb=_cache)
     verbs.add_parser("demo", help="the same verbs on an embedded Kimi K3.1 Pro; needs no network")
     return parser
 
@@ -125,6 +126,16 @@ def _common(source: str | None) -> _Parser:
     common.add_argument("--revision", metavar="REV", help="branch, tag or commit")
     common.add_argument("--endpoint", metavar="URL", help="address of the Hub")
     common.add_argument("--token", metavar="TOKEN", help="a token; the saved one by default")
+    common.add_argument(
+        "--companions",
+        nargs="?",
+        const=True,
+        default=[],
+        action="append",
+        metavar="GLOB",
+        help="count side files (mmproj, …) too: all, or those whose path fits; may be repeated",
+    )
+    common.add_argument("--no-cache", action="store_true", help="keep no parsed headers, and use none that are kept")
     common.add_argument("--jobs", type=_positive, default=16, metavar="N", help="requests at a time (default 16)")
     return common
 
@@ -154,7 +165,14 @@ def _show(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     from kimi_inspect.summarizing import inspect
 
     with _progress() as progress:
-        report = inspect(parsed.source, max_workers=parsed.jobs, progress=progress, **options)
+        report = inspect(
+            parsed.source,
+            companions=True if True in parsed.companions else parsed.companions or False,
+            max_workers=parsed.jobs,
+            cache=not parsed.no_cache,
+            progress=progress,
+            **options,
+        )
     if parsed.json:
         _print_json(report.to_dict(by=[parsed.by]))
     else:
@@ -162,6 +180,16 @@ def _show(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
 
         show_report(output(), report, parsed.by)
     return _status(report.findings, parsed.fail_on)
+
+
+def _cache(parsed: argparse.Namespace, _options: dict[str, Any]) -> int:
+    from kimi_inspect.caching import cache_folder, cache_size, clear_cache
+
+    if parsed.clear:
+        print(f"{clear_cache():,} bytes removed")
+    else:
+        print(f"{cache_size():,} bytes in {cache_folder() or 'no folder: it cannot be made'}")
+    return OK
 
 
 def _status(findings: Sequence[Finding], fail_on: str) -> int:

@@ -17,9 +17,16 @@ from kimi_inspect.errors import TransportError
 if TYPE_CHECKING:
     from kimi_inspect.report import Report
 
-__all__ = ["SOURCE", "loopback_kimi", "show_beside_published", "stay_on_loopback"]
+__all__ = ["EMBEDDED", "SOURCE", "loopback_kimi", "show_beside_published", "stay_on_loopback"]
 
 SOURCE = "moonshotai/Kimi-K3.1-Pro"
+
+EMBEDDED = {
+    SOURCE: "kimi-k3.1-pro",
+    "DevQuasar/moonshotai.Kimi-K3.1-Pro-GGUF": "kimi-k3.1-pro-gguf",
+    "danielhanchen/Kimi-K3.1-Pro-GGUF-Preliminary": "kimi-k3.1-pro-gguf-preliminary",
+}
+"""The repositories of the demo, and what its hub calls them."""
 
 
 def stay_on_loopback() -> None:
@@ -32,12 +39,13 @@ def stay_on_loopback() -> None:
 
 @contextmanager
 def loopback_kimi() -> Iterator[str]:
-    """Start a hub that holds the header-true checkpoint, in a process of its own; give its address.
+    """Start a hub that holds header-true checkpoints, in a process of its own; give its address.
 
     Raises:
         TransportError: it does not start.
     """
-    command = [sys.executable, "-m", "kimi_inspect.testing"]
+    models = [word for name in EMBEDDED.values() for word in ("--model", name)]
+    command = [sys.executable, "-m", "kimi_inspect.testing", *models]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         try:
             line = process.stdout.readline() if process.stdout else ""
@@ -54,7 +62,7 @@ def show_beside_published(endpoint: str) -> bool:
     from kimi_inspect.tables import output, show_comparison, show_report
 
     begun = time.perf_counter()
-    report = inspect(SOURCE, endpoint=endpoint, token=False)
+    report = inspect(SOURCE, endpoint=endpoint, token=False, cache=False)
     seconds = time.perf_counter() - begun
     console = output()
     show_report(console, report)

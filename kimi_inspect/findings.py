@@ -21,6 +21,9 @@ SEVERITIES: dict[str, Severity] = {
     "duplicate-key": Severity.ERROR,
     "shard-missing": Severity.ERROR,
     "shard-unreadable": Severity.ERROR,
+    "shard-order": Severity.ERROR,
+    "split-count-disagrees": Severity.ERROR,
+    "tensor-total-wrong": Severity.ERROR,
     "duplicate-tensor": Severity.ERROR,
     "size-differs-from-listing": Severity.ERROR,
     "scale-missing": Severity.ERROR,
@@ -32,12 +35,13 @@ SEVERITIES: dict[str, Severity] = {
     "leading-space": Severity.WARNING,
     "config-unreadable": Severity.WARNING,
     "packing-disagrees": Severity.WARNING,
+    "duplicate-copy": Severity.INFO,
     "unclassified": Severity.INFO,
 }
 """What each code means for whoever loads the checkpoint; docs/findings.md explains them."""
 
 
-def finding(  # noqa: PLR0913
+def finding(
     code: str,
     where: str,
     message: str,

@@ -19,20 +19,32 @@ from kimi_inspect.errors import UnsupportedVersionError
 from kimi_inspect.findings import finding
 from kimi_inspect.gguf_types import FORKED_TYPES, TENSOR_TYPES, ValueType
 from kimi_inspect.gguf_window import Step, Window
-from kimi_inspect.header import MAX_OFFSET, Header, Kind, check_overlap, malformed, place_findings, type_findings
+from kimi_inspect.header import (
+    MAX_HEADER_BYTES,
+    MAX_OFFSET,
+    Header,
+    Kind,
+    check_overlap,
+    malformed,
+    place_findings,
+    type_findings,
+)
 from kimi_inspect.names import Names
 from kimi_inspect.planning import Plan
 from kimi_inspect.sidecars import refuse_other_formats
 from kimi_inspect.text import quoted
 from kimi_inspect.values import Finding, Severity
 
-__all__ = ["GgufHeader", "LongArray", "read_gguf_header"]
+__all__ = ["FIRST_READ", "MAX_READ", "GgufHeader", "LongArray", "read_gguf_header", "read_gguf_kind"]
 
 MAGIC = b"GGUF"
 VERSIONS = (1, 2, 3)
 DEFAULT_ALIGNMENT = 32
 FIRST_READ = 64 * 1024
-"""First read of a part without a tokenizer, in bytes; each further read is twice as long."""
+"""First read, in bytes: enough for a part without a tokenizer."""
+
+MAX_READ = 8 * 1024 * 1024
+"""Each further read is twice as long, up to this."""
 
 MAX_DIMENSIONS = 8
 """Twice what ggml has; a tensor with more is damage."""
@@ -80,7 +92,13 @@ class _Row:
 
 
 def read_gguf_header(
-    file_bytes: int, *, file: str, first_read: int = FIRST_READ, arrays: bool = False
+    file_bytes: int,
+    *,
+    file: str,
+    first_read: int = FIRST_READ,
+    max_read: int = MAX_READ,
+    max_header_bytes: int = MAX_HEADER_BYTES,
+    arrays: bool = False,
 ) -> Plan[GgufHeader]:
     """Ask for the header of a file of `file_bytes` bytes, piece by piece and never twice, and parse it.
 
@@ -88,22 +106,21 @@ def read_gguf_header(
         file_bytes: size of the whole file.
         file: its path, for messages.
         first_read: bytes to ask for at first.
+        max_read: bytes to ask for at once later on, unless one value is longer; reads grow up to it.
+        max_header_bytes: longest header that is read, in bytes.
         arrays: keep long arrays, the tokenizer's among them, instead of their type and length.
 
     Raises:
         NotWeightsError: it is something else.
         UnsupportedVersionError: a version that nobody has specified.
         TruncatedError: the file ends inside its header, or the header declares more than the file holds.
+        HeaderTooLargeError: it is longer than `max_header_bytes`.
         MalformedHeaderError: the header contradicts the format or itself: no alignment, a name twice, offsets that
             collide. All else that is wrong is a finding.
     """
-    window = Window(file, file_bytes, first_read)
+    window = Window(file, file_bytes, first_read=first_read, max_read=max_read, max_header_bytes=max_header_bytes)
     version = yield from _version(window)
-    size = 4 if version == 1 else 8
-    tensor_count = yield from window.count("the count of tensors")
-    pair_count = yield from window.count("the count of key-values")
-    # A tensor is a name's length, a count of dimensions, a type and an offset at the least; a pair a length and a type.
-    window.expect(tensor_count * (size + 16) + pair_count * (size + 5), "its table of contents")
+    tensor_count, pair_count = yield from _counts(window)
     pairs: list[tuple[str, Any]] = []
     for _ in range(pair_count):
         pairs.append((yield from _pair(window, arrays)))
@@ -114,6 +131,34 @@ def read_gguf_header(
         rows.append((yield from _row(window)))
     header = _columns(rows, window, alignment, metadata)
     return evolve(header, version=version, findings=(*findings, *_findings(header, file)))
+
+
+def read_gguf_kind(file_bytes: int, *, file: str) -> Plan[dict[str, Any]]:
+    """Ask for the key-values of a file that stand before its tokenizer's: they say what the file is.
+
+    Raises:
+        FormatError: as `read_gguf_header`.
+    """
+    window = Window(file, file_bytes, first_read=FIRST_READ, max_read=MAX_READ, max_header_bytes=MAX_HEADER_BYTES)
+    yield from _version(window)
+    _, pair_count = yield from _counts(window)
+    metadata: dict[str, Any] = {}
+    for _ in range(pair_count):
+        key, value = yield from _pair(window, arrays=False)
+        if key.startswith("tokenizer."):
+            break
+        metadata.setdefault(key, value)
+    return metadata
+
+
+def _counts(window: Window) -> Step[tuple[int, int]]:
+    """Read how many tensors and key-values there are."""
+    tensors = yield from window.count("the count of tensors")
+    pairs = yield from window.count("the count of key-values")
+    # A tensor is a name's length, a count of dimensions, a type and an offset at the least; a pair a length and a type.
+    size = 8 if window.wide else 4
+    window.expect(tensors * (size + 16) + pairs * (size + 5), "its table of contents")
+    return tensors, pairs
 
 
 def _version(window: Window) -> Step[int]:
@@ -232,9 +277,8 @@ def _columns(rows: list[_Row], window: Window, alignment: int, metadata: dict[st
             malformed(problem, window.file, contradictory=True, expected="one entry a name")
         names.add(row.name)
     rows.sort(key=lambda row: row.offset)
-    header_bytes = min(_aligned(window.at, alignment), window.file_bytes)
-    data_bytes = window.file_bytes - header_bytes
-    nexts = [row.offset for row in rows[1:]] + [max(data_bytes, rows[-1].offset)] if rows else []
+    data_start = _aligned(window.at, alignment)
+    nexts = [row.offset for row in rows[1:]] + [max(window.file_bytes - data_start, rows[-1].offset)] if rows else []
     sizes = [
         _sized(row, until, alignment, cut=row is rows[-1], file=window.file)
         for row, until in zip(rows, nexts, strict=True)
@@ -244,7 +288,7 @@ def _columns(rows: list[_Row], window: Window, alignment: int, metadata: dict[st
     begin = np.array([row.offset for row in rows], np.int64)
     header = GgufHeader(
         file_bytes=window.file_bytes,
-        header_bytes=header_bytes,
+        data_start=data_start,
         names=Names.of([row.name for row in rows]),
         kinds=tuple(kinds),
         kind=np.array(kind, np.int32),
@@ -263,7 +307,7 @@ def _aligned(place: int, alignment: int) -> int:
     return -(-place // alignment) * alignment
 
 
-_FOREIGN = frozenset(f"type {number}" for number in FORKED_TYPES)
+_FOREIGN = frozenset(str(number) for number in FORKED_TYPES)
 
 
 def _sized(row: _Row, until: int, alignment: int, *, cut: bool, file: str) -> tuple[Kind, int]:
@@ -279,12 +323,12 @@ def _sized(row: _Row, until: int, alignment: int, *, cut: bool, file: str) -> tu
     span = until - row.offset
     known = TENSOR_TYPES.get(row.type)
     if known is None:
-        return Kind(f"type {row.type}", row.dimensions, None), span
+        return Kind(str(row.type), row.dimensions, None), span
     first = row.dimensions[0] if row.dimensions else 1
     blocks, rest = divmod(first, known.elements)
     nbytes = blocks * known.nbytes * prod(row.dimensions[1:])
     if row.type in FORKED_TYPES and (rest or _aligned(nbytes, alignment) < span or (not cut and nbytes > span)):
-        return Kind(f"type {row.type}", row.dimensions, None), span
+        return Kind(str(row.type), row.dimensions, None), span
     if rest:
         malformed(
             f"tensor {quoted(row.name)} does not fill whole blocks of {known.name}",

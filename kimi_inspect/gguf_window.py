@@ -6,7 +6,7 @@ import struct
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from kimi_inspect.errors import TruncatedError
+from kimi_inspect.errors import HeaderTooLargeError, TruncatedError
 from kimi_inspect.header import malformed
 from kimi_inspect.values import ByteRange
 
@@ -28,7 +28,7 @@ class Window:
         wide: counts and lengths have 64 bits, else 32.
     """
 
-    def __init__(self, file: str, file_bytes: int, first_read: int) -> None:
+    def __init__(self, file: str, file_bytes: int, *, first_read: int, max_read: int, max_header_bytes: int) -> None:
         self.file = file
         self.file_bytes = file_bytes
         self.data = bytearray()
@@ -36,6 +36,8 @@ class Window:
         self.order = "<"
         self.wide = True
         self._next_read = max(first_read, 1)
+        self._max_read = max_read
+        self._max_header_bytes = max_header_bytes
 
     def expect(self, count: int, what: str) -> None:
         """Refuse what would need more bytes than the file has left, before any of it is read or looped over."""
@@ -53,10 +55,19 @@ class Window:
         """Have `count` bytes from the place on."""
         self.expect(count, what)
         end = self.at + count
+        if end > self._max_header_bytes:
+            raise HeaderTooLargeError(
+                f"the header has at least {end:,} bytes; raise max_header_bytes if that is right",
+                file=self.file,
+                offset=self.at,
+                expected=f"at most {self._max_header_bytes:,} bytes",
+                actual=end,
+            )
         while len(self.data) < end:
-            until = min(max(end, len(self.data) + self._next_read), self.file_bytes)
+            until = min(len(self.data) + self._next_read, self._max_header_bytes, self.file_bytes)
+            until = max(until, end)
             self.data += yield ByteRange(len(self.data), until)
-            self._next_read *= 2
+            self._next_read = max(self._next_read, min(2 * self._next_read, self._max_read))
 
     def skip(self, count: int, what: str) -> Step[None]:
         """Step over bytes that are inside the file; the next value asks for what follows them."""

@@ -18,6 +18,7 @@ from kimi_inspect.text import printable, quoted
 from kimi_inspect.values import Finding
 
 __all__ = [
+    "MAX_HEADER_BYTES",
     "MAX_OFFSET",
     "Header",
     "Kind",
@@ -27,6 +28,9 @@ __all__ = [
     "place_findings",
     "type_findings",
 ]
+
+MAX_HEADER_BYTES = 256 * 1024 * 1024
+"""Longest header read by default, in bytes: a real file of 1.29 million tensors has 132,095,296."""
 
 MAX_OFFSET = 2**60
 """Offsets and file sizes beyond this are refused: no file is so long, and sums of int64 stay exact below it."""
@@ -59,7 +63,7 @@ class Header:
 
     Attributes:
         file_bytes: size of the whole file.
-        header_bytes: length word and JSON.
+        data_start: where the data section begins; beyond the end of a file that is cut before it.
         kinds: the distinct looks of its tensors.
         kind: int32 [n], index into `kinds`.
         begin, end: int64 [n], the tensor's half-open range, from the start of the data section, in bytes.
@@ -67,7 +71,7 @@ class Header:
     """
 
     file_bytes: int
-    header_bytes: int
+    data_start: int
     names: Names
     kinds: tuple[Kind, ...]
     kind: NDArray[np.int32]
@@ -91,6 +95,11 @@ class Header:
         return [self.names[int(row)] for row in islice(rows, MAX_EXAMPLES)]
 
     @property
+    def header_bytes(self) -> int:
+        """Bytes before the data section that are there."""
+        return min(self.data_start, self.file_bytes)
+
+    @property
     def data_bytes(self) -> int:
         """Bytes of the data section that are there."""
         return self.file_bytes - self.header_bytes
@@ -103,7 +112,7 @@ class Header:
     @property
     def data_end(self) -> int:
         """Where the last tensor ends, from the start of the file."""
-        return self.header_bytes + int(self.end.max(initial=0))
+        return self.data_start + int(self.end.max(initial=0))
 
 
 def malformed(problem: str, file: str, *, contradictory: bool = False, **details: Any) -> NoReturn:
@@ -130,7 +139,7 @@ def check_sizes(header: Header, file: str) -> None:
         f"tensor {quoted(header.names[index])} ({kind.dtype} {_shown(kind.shape)}) has a range of another size",
         file,
         contradictory=True,
-        offset=header.header_bytes + int(header.begin[index]),
+        offset=header.data_start + int(header.begin[index]),
         expected="dimensions that make whole bytes" if kind.nbytes == -1 else f"{kind.nbytes:,} bytes",
         actual=f"{int(spans[index]):,} bytes",
     )
@@ -153,7 +162,7 @@ def check_overlap(header: Header, file: str) -> None:
         f"tensors {quoted(header.names[other])} and {quoted(header.names[index])} share bytes",
         file,
         contradictory=True,
-        offset=header.header_bytes + int(header.begin[index]),
+        offset=header.data_start + int(header.begin[index]),
         expected=f"data from {int(reach[index - 1]):,} on",
         actual=f"{int(header.begin[index]):,}",
     )
@@ -196,7 +205,7 @@ def place_findings(header: Header, file: str, *, alignment: int = 1) -> Iterator
 
     `alignment` allows for padding after each tensor, up to the next multiple of it.
     """
-    starts = np.append(header.begin, header.data_end - header.header_bytes)
+    starts = np.append(header.begin, header.end.max(initial=0))
     reach = -(-np.maximum.accumulate(np.append(0, header.end)) // alignment) * alignment
     holes = np.flatnonzero(starts > reach)
     if holes.size:
@@ -207,8 +216,8 @@ def place_findings(header: Header, file: str, *, alignment: int = 1) -> Iterator
             file,
             f"{unowned:,} bytes between the tensors belong to none; loaders refuse the file",
             file=file,
-            expected=header.header_bytes + int(reach[first]),
-            actual=header.header_bytes + int(starts[first]),
+            expected=header.data_start + int(reach[first]),
+            actual=header.data_start + int(starts[first]),
             count=len(holes),
             examples=header.examples(holes),
         )

@@ -1,4 +1,4 @@
-"""What an HTTP status that is no success means, in our errors and huggingface_hub's vocabulary."""
+"""What the head of an HTTP answer means: which part of a file it is, or which of our errors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from kimi_inspect.errors import (
     AuthenticationError,
     GatedRepositoryError,
+    RangeNotSupportedError,
     RateLimitedError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -19,14 +20,19 @@ from kimi_inspect.errors import (
     SourceFileNotFoundError,
     TransportError,
 )
+from kimi_inspect.header import MAX_OFFSET
 from kimi_inspect.text import printable
 
 if TYPE_CHECKING:
     from huggingface_hub.utils import httpx
 
-__all__ = ["UnsatisfiableRangeError", "public_url", "refuse"]
+__all__ = ["UnsatisfiableRangeError", "public_url", "range_of", "refuse"]
 
 _RETRY_STATUS = frozenset({408, 500, 502, 503, 504})
+MAX_SKIP = 16 * 1024 * 1024
+"""Bytes of a whole-file answer that are passed over to reach the part that was asked for."""
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
 _HIDDEN = "no such repository, or a private one; check the name, or use a token that sees it"
 
@@ -139,3 +145,55 @@ def _wait_told(headers: Mapping[str, str]) -> float | None:
         return limits.reset_in_seconds + 1.0 if limits and limits.remaining == 0 else None
     except (ValueError, OverflowError):  # numbers of hundreds of digits
         return None
+
+
+def range_of(response: httpx.Response, begin: int, end: int, file: str) -> tuple[int, int, int]:
+    """Check that the answer holds the range asked for.
+
+    Returns:
+        The bytes of the body to pass over, the bytes wanted after them, and the size of the whole file.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise RangeNotSupportedError("the server compresses parts of a file", file=file)
+    if response.status_code == 200:
+        return _front_of_whole(response, begin, end, file)
+    header = response.headers.get("content-range", "")
+    match = _CONTENT_RANGE.fullmatch(header)
+    if not match:
+        raise RangeNotSupportedError(
+            "a part of the file came without saying which",
+            file=file,
+            expected="a Content-Range",
+            actual=header or None,
+        )
+    first, last, total = (int(number) for number in match.groups())
+    _refuse_size(total, file)
+    if (first, last + 1) != (begin, min(end, total)):
+        raise RangeNotSupportedError(
+            "another part of the file came than was asked for",
+            file=file,
+            offset=begin,
+            expected=f"bytes {begin}-{min(end, total) - 1}",
+            actual=header,
+        )
+    return 0, last + 1 - first, total
+
+
+def _front_of_whole(response: httpx.Response, begin: int, end: int, file: str) -> tuple[int, int, int]:
+    """Say what to take from an answer that is the whole file."""
+    length = response.headers.get("content-length", "")
+    if begin > MAX_SKIP or not re.fullmatch(r"[0-9]{1,19}", length):
+        raise RangeNotSupportedError(
+            "the server sends whole files instead of parts; read it from another server, or download it",
+            file=file,
+            expected="status 206",
+            actual="status 200",
+        )
+    total = int(length)
+    _refuse_size(total, file)
+    return min(begin, total), max(min(end, total) - begin, 0), total
+
+
+def _refuse_size(file_bytes: int, file: str) -> None:
+    if file_bytes > MAX_OFFSET:
+        raise TransportError("no file is so large", file=file, actual=file_bytes, retryable=False)

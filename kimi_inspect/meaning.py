@@ -13,7 +13,7 @@ from kimi_inspect.components import Component
 from kimi_inspect.families import RULES
 from kimi_inspect.findings import finding
 from kimi_inspect.header import Header, Kind
-from kimi_inspect.packing import find_packing
+from kimi_inspect.packing import block_packing, find_packing
 from kimi_inspect.patterns import Patterns
 from kimi_inspect.sums import exact_sum
 from kimi_inspect.table import COMPONENTS, Columns, TensorTable
@@ -26,27 +26,33 @@ UNCLASSIFIED_SHARE = 0.001
 
 
 def understand(
-    headers: Sequence[tuple[str, Header]], config: Mapping[str, Any] | None
+    headers: Sequence[tuple[str, Header]], config: Mapping[str, Any] | None, *, weights_format: str
 ) -> tuple[TensorTable, tuple[Finding, ...]]:
     """Make the table of all tensors.
 
     Args:
         headers: path and header of each shard, in order.
         config: the parsed config.json, or None.
+        weights_format: ``safetensors`` or ``gguf``.
     """
+    is_gguf = weights_format == "gguf"
     parts = [header for _, header in headers]
     names = tuple(header.names for header in parts)
     first = np.cumsum([0, *map(len, names)])
     kinds, kind = _merged_kinds(parts)
     patterns = Patterns.of(names)
-    classes = classify(patterns, RULES)
+    classes = classify(patterns, RULES[weights_format])
 
     def name_of(row: int) -> str:
         shard = int(np.searchsorted(first, row, side="right")) - 1
         return names[shard][row - int(first[shard])]
 
-    packing = find_packing(patterns, kinds, kind, config=config, name_of=name_of)
-    repeated = _repeated(patterns)
+    if is_gguf:
+        packing = block_packing(patterns, kinds, kind)
+    else:
+        packing = find_packing(patterns, kinds, kind, config=config, name_of=name_of)
+    shard = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first))
+    repeated = _repeated(patterns, _folders([path for path, _ in headers])[shard])
     table = TensorTable(
         Columns(
             names=names,
@@ -55,14 +61,14 @@ def understand(
             looks=tuple(packing.looks),
             kind=kind,
             look=packing.look,
-            shard=np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first)),
+            shard=shard,
             component=classes.component,
             layer=classes.layer,
             block=classes.block,
             expert=classes.expert,
-            experts=_experts(classes, kinds, kind),
-            begin=_joined([header.begin + header.header_bytes for header in parts]),
-            end=_joined([header.end + header.header_bytes for header in parts]),
+            experts=_experts(classes, kinds, kind, outermost=-1 if is_gguf else 0),
+            begin=_joined([header.begin + header.data_start for header in parts]),
+            end=_joined([header.end + header.data_start for header in parts]),
             repeated=repeated,
         )
     )
@@ -84,31 +90,35 @@ def _merged_kinds(headers: Sequence[Header]) -> tuple[tuple[Kind, ...], NDArray[
     return tuple(merged), np.concatenate(columns)
 
 
-def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Say how many experts each tensor holds: one of its own number, or its first dimension where they are fused."""
+def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32], *, outermost: int) -> NDArray[np.int32]:
+    """Say how many experts each tensor holds: one of its own number, or its outermost dimension if they are fused."""
     routed = classes.component == COMPONENTS.index(Component.ROUTED_EXPERTS)
-    leading = np.array([_dimension(kind.shape) for kind in kinds] or [-1], np.int32)
-    experts = np.where(routed & classes.fused, leading[kind], np.int32(-1))
+    counts = [kind.shape[outermost] if kind.shape else -1 for kind in kinds] or [-1]
+    experts = np.array([count if count < 2**31 else -1 for count in counts], np.int32)[kind]
+    experts[~(routed & classes.fused)] = -1
     experts[routed & (classes.expert >= 0)] = 1
     return experts
 
 
-def _dimension(shape: tuple[int, ...]) -> int:
-    return shape[0] if shape and shape[0] < 2**31 else -1
+def _folders(paths: Sequence[str]) -> NDArray[np.int32]:
+    """Number the folders that files are in."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(path.rpartition("/")[0], len(numbers)) for path in paths], np.int32)
 
 
-def _repeated(patterns: Patterns) -> NDArray[np.bool_]:
-    """Mark the tensors whose name has come before: in one file that is an error, so it came in another shard."""
+def _repeated(patterns: Patterns, folder: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Mark the tensors whose name has come before in another shard of the folder; twice in a file it is an error."""
     repeated = np.zeros(len(patterns.code), bool)
     # Equal names mix to equal numbers; unequal ones may too, so those few are compared in full.
     mixed = patterns.key.astype(np.uint64)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     mixed += patterns.code.astype(np.uint64)
+    mixed ^= folder.astype(np.uint64) << np.uint64(40)
     ordered = np.sort(mixed)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int, int]] = set()
     for row in np.flatnonzero(np.isin(mixed, twice)).tolist() if len(twice) else []:
-        name = int(patterns.code[row]), int(patterns.key[row])
+        name = int(folder[row]), int(patterns.code[row]), int(patterns.key[row])
         repeated[row] = name in seen
         seen.add(name)
     return repeated

@@ -7,19 +7,23 @@ from typing import Any, TypedDict
 
 from attrs import field, frozen
 
-from kimi_inspect.errors import MalformedHeaderError, SourceError
+from kimi_inspect.caching import HeaderCache, cache_folder
+from kimi_inspect.companions import SideFile, chosen_sides, companions_of, look_into, side_files
+from kimi_inspect.copies import find_copies
+from kimi_inspect.errors import AmbiguousCheckpointError, MalformedHeaderError, SourceError
 from kimi_inspect.families import family_of
 from kimi_inspect.findings import finding, in_order
-from kimi_inspect.locating import Source, locate
+from kimi_inspect.header import MAX_HEADER_BYTES
+from kimi_inspect.locating import Location, Source, locate
 from kimi_inspect.meaning import understand
-from kimi_inspect.reading import ReadShard, read_shards, workers
-from kimi_inspect.safetensors import MAX_HEADER_BYTES
-from kimi_inspect.sets import FileSet, choose_set, find_sets, matching, missing_shards
+from kimi_inspect.reading import ReadOptions, ReadShard, read_shards, workers
+from kimi_inspect.sets import FileSet, Shelves, choose_set, matching, sort_out
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.table import TensorTable
 from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.values import Companion, Finding, Progress, ProgressCallback, Shard, Traffic
+from kimi_inspect.wholeness import missing_shards, split_findings
 
 __all__ = ["Checkpoint", "Listing", "OpenOptions", "list_sets", "open_checkpoint"]
 
@@ -34,15 +38,16 @@ class Checkpoint:
     Attributes:
         source: what was opened.
         commit: the commit that every read was pinned to, 40 hex digits, or None.
-        format: ``safetensors``.
+        format: ``safetensors`` or ``gguf``.
         set_name: which set of the folder or repository it is.
         shards: its files, in order.
         tensors: its tensors, in the order of shard and offset.
         config: the parsed config.json, or None.
-        metadata: the `__metadata__` of the shards, merged.
-        architecture: `model_type` of the config, or None.
+        metadata: the `__metadata__` of the shards, or the GGUF key-values, merged: a long array as its type and length.
+        architecture: GGUF's `general.architecture`, else `model_type` of the config, or None.
         family: the architecture in one spelling for all formats, or None.
-        companions: side files.
+        companions: side files of the checkpoint.
+        other_sets: what else can be opened there, by name.
         findings: what is worth knowing, gravest first.
         complete: every file is there and was read.
         traffic: what opening it cost.
@@ -59,6 +64,7 @@ class Checkpoint:
     architecture: str | None
     family: str | None
     companions: tuple[Companion, ...] = ()
+    other_sets: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     complete: bool
     traffic: Traffic
@@ -69,11 +75,15 @@ class Checkpoint:
 
 @frozen(kw_only=True)
 class Listing:
-    """What a folder or repository holds, by its listing alone: `sets` are the checkpoints in it, the default first."""
+    """What a folder or repository holds, by its listing alone: `sets` are the checkpoints in it, the default first.
+
+    `side` are files that go by the names of side files.
+    """
 
     source: str
     commit: str | None
     sets: tuple[FileSet, ...]
+    side: tuple[FileSet, ...] = ()
 
 
 class OpenOptions(TypedDict, total=False):
@@ -81,9 +91,12 @@ class OpenOptions(TypedDict, total=False):
 
     revision: str | None
     files: str | Sequence[str] | None
+    companions: bool | str | Sequence[str]
     token: str | bool | None
     endpoint: str | None
     max_workers: int
+    cache: bool
+    arrays: bool
     max_header_bytes: int
     timeout: float
     progress: ProgressCallback | None
@@ -94,9 +107,12 @@ def open_checkpoint(
     *,
     revision: str | None = None,
     files: str | Sequence[str] | None = None,
+    companions: bool | str | Sequence[str] = False,
     token: str | bool | None = None,
     endpoint: str | None = None,
     max_workers: int = 16,
+    cache: bool = True,
+    arrays: bool = False,
     max_header_bytes: int = MAX_HEADER_BYTES,
     timeout: float = DEFAULT_TIMEOUT,
     progress: ProgressCallback | None = None,
@@ -108,9 +124,13 @@ def open_checkpoint(
             file; or a mapping of paths to byte sources.
         revision: branch, tag or commit; the same as after `@`.
         files: globs on the paths, as `allow_patterns` in huggingface_hub.
+        companions: count side files too: True for all, or globs on their paths. Of the same one in several precisions
+            only one is counted.
         token: a token, True for the saved one, False for none, None for the saved one if there is one.
         endpoint: address of the Hub; huggingface_hub's setting if None.
         max_workers: requests under way at a time.
+        cache: keep parsed headers of files with a known digest, and use those that are kept.
+        arrays: keep long arrays of GGUF metadata, a tokenizer's among them.
         max_header_bytes: longest header that is read, in bytes.
         timeout: seconds without a byte before a connection counts as dead.
         progress: called from this thread; what it raises cancels the call.
@@ -118,7 +138,7 @@ def open_checkpoint(
     Raises:
         SourceError: the bytes cannot be had.
         FormatError: no shard has a header that gives right numbers.
-        CheckpointError: there is no such checkpoint.
+        CheckpointError: there is no such checkpoint, or several and none is the default.
         InvalidSourceError: the string names none.
     """
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
@@ -127,15 +147,58 @@ def open_checkpoint(
     notify(Progress(phase="listing", done=0, total=1, unit="listings"))
     listing = store.list_files()
     notify(Progress(phase="listing", done=1, total=1, unit="listings"))
-    globs = _globs(files)
-    chosen = choose_set(listing, source=store.source, name=location.set_name, member=location.member, globs=globs)
+    options = ReadOptions(
+        max_workers=max_workers,
+        max_header_bytes=max_header_bytes,
+        arrays=arrays,
+        cache=_cache(store) if cache else None,
+    )
+    found = _find(store, location, listing, _globs(files), max_workers)
+    counted = chosen_sides(found.sides, companions)
     with workers(store, 1) as beside:
-        reading_config = beside.submit(_read_config, store, listing, chosen)
-        read = read_shards(
-            store, chosen.files, max_workers=max_workers, max_header_bytes=max_header_bytes, progress=progress
-        )
-        config, config_findings = reading_config.result()
-    return _checkpoint(store, chosen, read, config, [*config_findings, *([] if globs else missing_shards(chosen))])
+        reading_config = beside.submit(_read_config, store, listing, found.chosen, options.cache)
+        wanted = [*found.chosen.files, *(file for side in counted for file in side.files.files)]
+        read = read_shards(store, wanted, options, progress=progress)
+        config, findings = reading_config.result()
+    own = read[: found.chosen.file_count]
+    findings += [] if files else [*missing_shards(found.chosen, [file.path for file in listing])]
+    findings += [*find_copies(store, found.shelves.sets, found.chosen, own, options)]
+    if options.cache:
+        options.cache.trim()
+    return _checkpoint(store, found, counted, read, config, findings)
+
+
+@frozen(kw_only=True)
+class _Found:
+    """What is to be opened: the set, its side files, and all that is there besides."""
+
+    shelves: Shelves
+    chosen: FileSet
+    sides: tuple[SideFile, ...]
+
+
+def _find(
+    store: FileStore, location: Location, listing: Sequence[ListedFile], globs: Sequence[str], max_workers: int
+) -> _Found:
+    """Choose the set to open; files that may be side files are looked into first."""
+    wanted: dict[str, Any] = {"name": location.set_name, "member": location.member, "globs": globs}
+    shelves = sort_out(matching(listing, globs))
+    roles: dict[str, str | None] = {}
+    try:
+        chosen: FileSet | None = choose_set(listing, source=store.source, **wanted)
+    except AmbiguousCheckpointError:
+        chosen = None
+    if len(shelves.all) > 1:
+        roles = look_into(store, shelves, chosen, max_workers=max_workers)
+    known = {path: role is not None for path, role in roles.items()}
+    shelves = sort_out(matching(listing, globs), known)
+    chosen = choose_set(listing, source=store.source, known=known, **wanted)
+    return _Found(shelves=shelves, chosen=chosen, sides=tuple(side_files(shelves, chosen, roles)))
+
+
+def _cache(store: FileStore) -> HeaderCache | None:
+    folder = cache_folder() if store.origin is not None else None
+    return HeaderCache(folder, store.origin) if folder and store.origin else None
 
 
 def list_sets(
@@ -149,8 +212,8 @@ def list_sets(
 ) -> Listing:
     """List the checkpoints in a folder or repository and read no header; arguments as for `open_checkpoint`."""
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
-    listing = matching(location.store.list_files(), _globs(files))
-    return Listing(source=location.store.source, commit=location.store.commit, sets=find_sets(listing))
+    shelves = sort_out(matching(location.store.list_files(), _globs(files)))
+    return Listing(source=location.store.source, commit=location.store.commit, sets=shelves.sets, side=shelves.side)
 
 
 def _globs(files: str | Sequence[str] | None) -> list[str]:
@@ -158,7 +221,7 @@ def _globs(files: str | Sequence[str] | None) -> list[str]:
 
 
 def _read_config(
-    store: FileStore, listing: Sequence[ListedFile], chosen: FileSet
+    store: FileStore, listing: Sequence[ListedFile], chosen: FileSet, cache: HeaderCache | None
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Read the config.json beside the weights, or in the root."""
     by_path = {file.path: file for file in listing}
@@ -166,10 +229,15 @@ def _read_config(
     file = by_path.get(f"{folder}/config.json" if folder else "config.json") or by_path.get("config.json")
     if file is None:
         return None, []
-    try:
-        config = parse_config(store.read_small(file, MAX_CONFIG_BYTES))
-    except SourceError as error:
-        return None, [_config_finding(file.path, f"cannot be read: {error.problem}")]
+    data = cache.get_blob(file) if cache else None
+    if data is None:
+        try:
+            data = store.read_small(file, MAX_CONFIG_BYTES)
+        except SourceError as error:
+            return None, [_config_finding(file.path, f"cannot be read: {error.problem}")]
+        if cache:
+            cache.put_blob(file, data)
+    config = parse_config(data)
     return (config, []) if config is not None else (None, [_config_finding(file.path, "is no JSON object")])
 
 
@@ -179,19 +247,29 @@ def _config_finding(path: str, problem: str) -> Finding:
 
 def _checkpoint(
     store: FileStore,
-    chosen: FileSet,
+    found: _Found,
+    counted: Sequence[SideFile],
     read: Sequence[ReadShard],
     config: dict[str, Any] | None,
     findings: Sequence[Finding],
 ) -> Checkpoint:
+    chosen = found.chosen
+    own = read[: chosen.file_count]
     headers = [(shard.file.path, shard.header) for shard in read if shard.header is not None]
     for shard in read:
         contradictory = isinstance(shard.error, MalformedHeaderError) and shard.error.contradictory
-        if shard.error and (contradictory or not headers):
+        if shard.error and (contradictory or not any(part.header for part in own)):
             raise shard.error
-    table, meaning = understand(headers, config)
-    found = [*findings, *meaning, *(item for shard in read for item in _shard_findings(shard))]
-    architecture = _architecture(config)
+    table, meaning = understand(headers, config, weights_format=chosen.format)
+    told = [*findings, *meaning, *(item for shard in read for item in _shard_findings(shard))]
+    if chosen.format == "gguf":
+        parts = [(part.file.path, part.header.metadata or {}, len(part.header.names)) for part in own if part.header]
+        told += split_findings(parts, whole=len(parts) == len(own) and not any(map(_is_missing, findings)))
+    metadata: dict[str, Any] = {}
+    for shard in own:
+        for key, value in (shard.header.metadata or {} if shard.header else {}).items():
+            metadata.setdefault(key, value)
+    architecture = _architecture(metadata, config, chosen.format)
     return Checkpoint(
         source=store.source,
         commit=store.commit,
@@ -200,18 +278,25 @@ def _checkpoint(
         shards=tuple(map(_shard, read)),
         tensors=table,
         config=config,
-        metadata={key: value for _, header in headers for key, value in (header.metadata or {}).items()},
+        metadata=metadata,
         architecture=architecture,
         family=family_of(architecture),
-        findings=in_order(found),
-        complete=not any(item.code in INCOMPLETE for item in found),
+        companions=companions_of(found.sides, counted),
+        other_sets=tuple(one.name for one in found.shelves.sets if one.name != chosen.name),
+        findings=in_order(told),
+        complete=not any(item.code in INCOMPLETE for item in told),
         traffic=store.traffic,
     )
 
 
-def _architecture(config: Mapping[str, Any] | None) -> str | None:
-    model_type = (config or {}).get("model_type")
-    return model_type if isinstance(model_type, str) else None
+def _is_missing(item: Finding) -> bool:
+    return item.code == "shard-missing"
+
+
+def _architecture(metadata: Mapping[str, Any], config: Mapping[str, Any] | None, weights_format: str) -> str | None:
+    named = metadata.get("general.architecture") if weights_format == "gguf" else None
+    named = named or (config or {}).get("model_type")
+    return named if isinstance(named, str) else None
 
 
 def _shard(read: ReadShard) -> Shard:

@@ -23,7 +23,7 @@ from kimi_inspect.patterns import Patterns
 from kimi_inspect.table import Look
 from kimi_inspect.values import Finding, Role
 
-__all__ = ["Packing", "declared_packing", "find_packing"]
+__all__ = ["Packing", "block_packing", "declared_packing", "find_packing"]
 
 ROLES: dict[str, Role] = {
     "weight_scale": Role.SCALE,
@@ -37,6 +37,9 @@ ROLES: dict[str, Role] = {
     "weight_shape": Role.BOOKKEEPING,
 }
 """Last part of a name, and what it makes a tensor; anything else is a weight."""
+
+BLOCK_ROLES: dict[str, Role] = {"scale": Role.SCALE, "input_scale": Role.SCALE}
+"""The same in GGUF: NVFP4 has a scale for the whole tensor beside it."""
 
 PACKED = "weight_packed"
 SCALE = "weight_scale"
@@ -93,6 +96,27 @@ def find_packing(
     return _Packer(patterns, kinds, kind, declared_packing(config), name_of).packing()
 
 
+def block_packing(patterns: Patterns, kinds: Sequence[Kind], kind: NDArray[np.int32]) -> Packing:
+    """Say for each GGUF tensor what its bytes mean: its type tells, scales stand inside the blocks.
+
+    Dimensions are those of the values, so their number is known even where the type is not.
+    """
+    roles = np.array([_ROLE_CODES[_leaf_role(text, BLOCK_ROLES)] for text in patterns.texts] or [0])
+    combined = kind.astype(np.int64) * len(Role) + roles[patterns.code]
+    present, look = np.unique(combined, return_inverse=True)
+    looks = [_block_look(kinds[code // len(Role)], _ROLES[code % len(Role)]) for code in present.tolist()]
+    return Packing(looks, look.astype(np.int32), [])
+
+
+def _block_look(kind: Kind, role: Role) -> Look:
+    return Look(
+        encoding=kind.dtype.lower() if kind.nbytes is not None else f"unknown:{kind.dtype}",
+        role=role,
+        shape=kind.shape[::-1],
+        parameters=prod(kind.shape) if role is Role.WEIGHT else 0,
+    )
+
+
 class _Packer:
     def __init__(
         self,
@@ -126,8 +150,7 @@ class _Packer:
 
     def _plain(self) -> None:
         """Give each tensor the look that its type and the last part of its name make."""
-        leaves = [text.rpartition(".")[2] for text in self._patterns.texts]
-        roles = np.array([_ROLE_CODES[_ROLE_OF.get(leaf, Role.WEIGHT)] for leaf in leaves] or [0])
+        roles = np.array([_ROLE_CODES[_leaf_role(text, _ROLE_OF)] for text in self._patterns.texts] or [0])
         combined = self._kind.astype(np.int64) * len(Role) + roles[self._patterns.code]
         present = np.flatnonzero(np.bincount(combined, minlength=1))
         table = np.zeros(int(combined.max(initial=0)) + 1, np.int32)
@@ -196,6 +219,10 @@ class _Packer:
             if self._declared not in (None, encoding):
                 message = f"{count:,} weights are packed as {encoding}, but the config declares {self._declared}"
                 yield finding("packing-disagrees", "config.json", message, expected=self._declared, actual=encoding)
+
+
+def _leaf_role(text: str, roles: Mapping[str, Role]) -> Role:
+    return roles.get(text.rpartition(".")[2], Role.WEIGHT)
 
 
 _ROLE_OF = {re.sub("[0-9]+", "0", leaf): role for leaf, role in ROLES.items()}

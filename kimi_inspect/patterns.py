@@ -76,10 +76,12 @@ class Patterns:
         """
         cuts = [_cut(mask, place) for mask, place in zip(self.masks, places, strict=True)]
         divisor, modulus = (np.array(column, np.int64) for column in zip(*(cuts or [(1, 1)]), strict=True))
-        number = self.key // divisor[self.code]
-        number %= modulus[self.code]
-        number[(modulus == 1)[self.code] | (number > MAX_NUMBER)] = -1
-        return number.astype(np.int32)
+        numbers = np.full(len(self.code), -1, np.int32)
+        rows = np.flatnonzero((modulus > 1)[self.code])  # often few names have such a number
+        found = self.key[rows] // divisor[self.code[rows]] % modulus[self.code[rows]]
+        found[found > MAX_NUMBER] = -1
+        numbers[rows] = found
+        return numbers
 
 
 def _cut(mask: bytes, place: int) -> tuple[int, int]:

@@ -10,14 +10,20 @@ from threading import Lock
 
 from attrs import frozen
 
+from kimi_inspect.caching import HeaderCache
 from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, TransportError
-from kimi_inspect.header import Header
-from kimi_inspect.planning import Plan, run
+from kimi_inspect.forward import Forward, StreamedSource
+from kimi_inspect.gguf import FIRST_READ as FIRST_READ_OF_GGUF
+from kimi_inspect.gguf import MAX_READ as MAX_READ_OF_GGUF
+from kimi_inspect.gguf import read_gguf_header
+from kimi_inspect.header import MAX_HEADER_BYTES, Header
+from kimi_inspect.planning import run
 from kimi_inspect.safetensors import layout_of, read_header
+from kimi_inspect.sidecars import ShardName
 from kimi_inspect.sources import ByteSource, FileStore, ListedFile
 from kimi_inspect.values import Progress, ProgressCallback
 
-__all__ = ["ReadShard", "read_shards", "workers"]
+__all__ = ["ReadOptions", "ReadShard", "read_shards", "workers"]
 
 FIRST_READ = 1 << 20
 """Bytes of the first read while few headers have been seen."""
@@ -61,12 +67,31 @@ class _ReadAhead:
         self._seen += 1
 
 
+@frozen(kw_only=True)
+class ReadOptions:
+    """How headers are read.
+
+    Attributes:
+        max_workers: requests under way at a time.
+        max_header_bytes: longest header that is read.
+        arrays: keep long arrays of GGUF metadata.
+        cache: where headers are kept, or None.
+    """
+
+    max_workers: int = 16
+    max_header_bytes: int = MAX_HEADER_BYTES
+    arrays: bool = False
+    cache: HeaderCache | None = None
+
+
 class _HeaderReader:
     """Reads one shard's header at a call, from any thread."""
 
-    def __init__(self, store: FileStore, max_header_bytes: int) -> None:
+    def __init__(self, store: FileStore, options: ReadOptions) -> None:
         self._store = store
-        self._max_header_bytes = max_header_bytes
+        self._options = options
+        # Cached headers lack long arrays.
+        self._cache = None if options.arrays else options.cache
         self._ahead = _ReadAhead()
         # Layers of one kind have the same entries under other names: a few layouts serve all shards.
         self._layout = lru_cache(maxsize=LAYOUTS_KEPT)(layout_of)
@@ -75,6 +100,9 @@ class _HeaderReader:
 
     def read(self, file: ListedFile) -> ReadShard:
         """Read a header, or say why it cannot be read."""
+        kept = self._cache.get(file, max_header_bytes=self._options.max_header_bytes) if self._cache else None
+        if kept is not None:
+            return ReadShard(file=file, file_bytes=kept.file_bytes, header=kept)
         try:
             source = self._store.open(file)
             for _ in range(SIZES_TRIED):
@@ -82,6 +110,8 @@ class _HeaderReader:
                 header, error = self._try(file, source, size)
                 # An answer may tell another size than the listing did; the header is then judged by the true one.
                 if source.size == size:
+                    if self._cache and header is not None:
+                        self._cache.put(file, header)
                     return ReadShard(file=file, file_bytes=size, header=header, error=error)
             raise TransportError("the server tells another size at every answer", file=file.path)
         except SourceError as failure:
@@ -90,37 +120,51 @@ class _HeaderReader:
     def _try(self, file: ListedFile, source: ByteSource, size: int) -> tuple[Header | None, KimiInspectError | None]:
         """Read the header, taking the file to be of that size."""
         try:
-            header = run(self._plan(file, size), source.read, turn=self._turn)
+            header = (
+                self._gguf(file, source, size) if file.path.endswith(".gguf") else self._safetensors(file, source, size)
+            )
         except (SourceError, FormatError) as error:
             return None, error
-        self._ahead.saw(header)
         return header, None
 
-    def _plan(self, file: ListedFile, size: int) -> Plan[Header]:
-        return read_header(
+    def _safetensors(self, file: ListedFile, source: ByteSource, size: int) -> Header:
+        plan = read_header(
             size,
             file=file.path,
             first_read=self._ahead.bytes,
-            max_header_bytes=self._max_header_bytes,
+            max_header_bytes=self._options.max_header_bytes,
             layout=self._layout,
         )
+        header = run(plan, source.read, turn=self._turn)
+        self._ahead.saw(header)
+        return header
+
+    def _gguf(self, file: ListedFile, source: ByteSource, size: int) -> Header:
+        """Read a GGUF header: the part with the tokenizer as one stream, any other by one small read."""
+        streamed = isinstance(source, StreamedSource)
+        plan = read_gguf_header(
+            size,
+            file=file.path,
+            max_read=FIRST_READ_OF_GGUF if streamed else MAX_READ_OF_GGUF,
+            max_header_bytes=self._options.max_header_bytes,
+            arrays=self._options.arrays,
+        )
+        holds_tokenizer = (ShardName.of(file.path).number or 1) == 1
+        since = 0 if holds_tokenizer else FIRST_READ_OF_GGUF
+        with Forward(source, since=since, until=min(size, self._options.max_header_bytes)) as forward:
+            return run(plan, forward.read, turn=self._turn)
 
 
 def read_shards(
-    store: FileStore,
-    files: Sequence[ListedFile],
-    *,
-    max_workers: int,
-    max_header_bytes: int,
-    progress: ProgressCallback | None = None,
+    store: FileStore, files: Sequence[ListedFile], options: ReadOptions, *, progress: ProgressCallback | None = None
 ) -> list[ReadShard]:
-    """Read the header of each file, `max_workers` at a time; return them in the order of `files`.
+    """Read the header of each file; return them in the order of `files`.
 
     A file that cannot be read is returned with its error. What `progress` raises cancels the rest.
     """
-    reader = _HeaderReader(store, max_header_bytes)
+    reader = _HeaderReader(store, options)
     notify = progress or (lambda _: None)
-    with workers(store, max_workers) as pool:
+    with workers(store, options.max_workers) as pool:
         futures = {pool.submit(reader.read, file): file for file in files}
         notify(Progress(phase="headers", done=0, total=len(files), unit="files"))
         for done, future in enumerate(as_completed(futures), 1):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -17,6 +19,7 @@ from kimi_inspect.errors import (
     TransportError,
     UnsafePathError,
 )
+from kimi_inspect.gguf import FIRST_READ
 from kimi_inspect.header import MAX_OFFSET
 from kimi_inspect.http_status import UnsatisfiableRangeError, public_url
 from kimi_inspect.sidecars import split_siblings
@@ -45,6 +48,7 @@ class RemoteFile:
         url: its address; the signed one that it redirects to serves later parts, as long as it lives.
         path: what to call it.
         size: in bytes by the listing; None if the first answer shall tell. An answer that tells another wins.
+        probe_bytes: length of that first read.
         commit, sha256: what every answer that names one must agree with.
     """
 
@@ -55,6 +59,7 @@ class RemoteFile:
         *,
         path: str,
         size: int | None,
+        probe_bytes: int = PROBE_BYTES,
         commit: str | None = None,
         sha256: str | None = None,
     ) -> None:
@@ -62,6 +67,7 @@ class RemoteFile:
         self._url = url
         self._path = path
         self._size = size
+        self._probe_bytes = probe_bytes
         self._commit = commit
         self._sha256 = sha256
         self._signed: str | None = None
@@ -73,7 +79,7 @@ class RemoteFile:
         if self._size is not None:
             return self._size
         try:
-            answer = self._fetch(0, PROBE_BYTES)
+            answer = self._fetch(0, self._probe_bytes)
         except UnsatisfiableRangeError as error:
             if error.file_bytes != 0:
                 raise
@@ -87,6 +93,18 @@ class RemoteFile:
         front = self._front[begin:end]
         return front if len(front) == end - begin else front + self._fetch(begin + len(front), end).data
 
+    @contextmanager
+    def stream(self, begin: int, end: int) -> Iterator[Iterator[bytes]]:
+        """Give the bytes from `begin` up to `end` as they come, by one request; leave the block when enough came."""
+        front = self._front[begin:end]
+        if len(front) == end - begin:
+            yield iter([front])
+            return
+        begin += len(front)
+        with self._transport.open_range(self._signed or self._url, begin, end, file=self._path) as part:
+            self._learn(part.facts, part.url, part.file_bytes)
+            yield chain([front], part.pieces)
+
     def _fetch(self, begin: int, end: int) -> RangeAnswer:
         if self._signed:
             try:
@@ -99,11 +117,15 @@ class RemoteFile:
 
     def _take(self, url: str, begin: int, end: int) -> RangeAnswer:
         answer = self._transport.read_range(url, begin, end, file=self._path, patient=url == self._url)
-        agree(answer.facts, commit=self._commit, sha256=self._sha256, path=self._path)
-        if answer.url != self._url:
-            self._signed = answer.url
-        self._size = answer.file_bytes
+        self._learn(answer.facts, answer.url, answer.file_bytes)
         return answer
+
+    def _learn(self, facts: FileFacts, url: str, file_bytes: int) -> None:
+        """Hold an answer against the listing, and keep what it told."""
+        agree(facts, commit=self._commit, sha256=self._sha256, path=self._path)
+        if url != self._url:
+            self._signed = url
+        self._size = file_bytes
 
 
 def agree(facts: FileFacts, *, commit: str | None, sha256: str | None, path: str) -> None:
@@ -132,6 +154,7 @@ class PlainFiles:
     """A file behind a plain address, and the other parts of the set that its name says it belongs to."""
 
     commit: str | None = None
+    origin: str | None = None
 
     def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         self._url = url
@@ -171,7 +194,8 @@ class PlainFiles:
         if self._probe and address == self._url:
             probe, self._probe = self._probe, None
             return probe  # what it has read is not read again
-        return RemoteFile(self._transport, address, path=file.path, size=None)
+        probe_bytes = FIRST_READ if file.path.endswith(".gguf") else PROBE_BYTES
+        return RemoteFile(self._transport, address, path=file.path, size=None, probe_bytes=probe_bytes)
 
     def read_small(self, file: ListedFile, limit: int) -> bytes:
         """Return all bytes of a side file."""
@@ -220,6 +244,11 @@ class HubRepository:
     def traffic(self) -> Traffic:
         """What the reads have cost so far."""
         return self._transport.traffic
+
+    @property
+    def origin(self) -> str:
+        """The Hub's address."""
+        return self._endpoint
 
     @property
     def commit(self) -> str:

@@ -141,6 +141,8 @@ class Report:
         layers: the tensors outside the language stack first, then layer by layer.
         files: the shards.
         experts: census of the routed experts, or None if there are none.
+        companions: side files, whether counted or not.
+        other_sets: what else can be opened there, by name.
     """
 
     source: str
@@ -164,6 +166,7 @@ class Report:
     components: tuple[ComponentRow, ...]
     experts: ExpertCensus | None = None
     companions: tuple[Companion, ...] = ()
+    other_sets: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     traffic: Traffic = field(default=Traffic(), eq=False)
     layers: tuple[LayerRow, ...] = ()
@@ -219,6 +222,7 @@ class Report:
             "components": tuple(map(_component_row, document["components"])),
             "experts": ExpertCensus(**_known(ExpertCensus, experts)) if experts else None,
             "companions": tuple(Companion(**_known(Companion, item)) for item in document.get("companions", ())),
+            "other_sets": tuple(document.get("other_sets", ())),
             "findings": tuple(map(_finding, document.get("findings", ()))),
             "traffic": Traffic(**_known(Traffic, document.get("traffic", {}))),
             "layers": tuple(map(_layer_row, document.get("layers", ()))),

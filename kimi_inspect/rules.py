@@ -6,7 +6,8 @@ A rule's pattern is compared with the leading parts of a name, parted at the dot
 - ``a|b`` stands for either, ``*`` for any run of characters inside a part;
 - any other digit matches any number (``w1`` is as good as ``w2``): names are judged by their pattern, once for all.
 
-`model.` and `language_model.` may stand before any rule's first part. The first rule that fits decides.
+Parts that only say what a model is wrapped in (`model.`, `language_model.`, …) may stand before any rule's first part.
+The first rule that fits decides.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from kimi_inspect.components import Component
 
 __all__ = ["NOTHING", "Judgement", "Rule", "judge"]
 
-_PREFIX = r"(?:language_model\.)?(?:model\.)?"
+WRAPPERS = (
+    *("model", "language_model", "text_model", "base_model", "transformer", "backbone", "gpt_neox"),
+    *("llm", "thinker", "enc", "dec", "encoder", "decoder"),
+    *("bert", "roberta", "distilbert", "electra", "deberta", "mpnet", "rwkv", "module", "_orig_mod", "language", "new"),
+)
+"""First parts of a name that say nothing about the tensor."""
+
+_PREFIX = rf"(?:(?:{'|'.join(WRAPPERS)})\.)*"
 _TOKEN = re.compile(r"\{(\w*)\}|([0-9]+)|([*|])|([^{}0-9*|]+)")
 
 
@@ -30,13 +38,14 @@ class Rule:
     """Tensors whose name starts with `pattern` are part of `component`.
 
     Attributes:
-        by_layer: the name is spelled alike in several kinds of attention: the layer's other tensors tell which.
+        kinds: the name is spelled alike in these kinds of attention too; if the layer's other tensors are of just one
+            of them, so is this one.
         fused: the first dimension of the tensor counts experts.
     """
 
     pattern: str
     component: Component
-    by_layer: bool = False
+    kinds: tuple[Component, ...] = ()
     fused: bool = False
 
 
@@ -45,7 +54,7 @@ class Judgement:
     """What a pattern's rule says. Places count the numbers in the name from 0; -1 where there is none such."""
 
     component: Component
-    by_layer: bool = False
+    kinds: tuple[Component, ...] = ()
     fused: bool = False
     layer: int = -1
     block: int = -1
@@ -66,7 +75,7 @@ def judge(text: str, rules: Sequence[Rule]) -> Judgement:
                 for what, found in match.groupdict().items()
                 if found is not None
             }
-            return Judgement(rule.component, rule.by_layer, rule.fused, **places)
+            return Judgement(rule.component, rule.kinds, rule.fused, **places)
     return NOTHING
 
 

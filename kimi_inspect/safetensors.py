@@ -24,6 +24,7 @@ from kimi_inspect.dtypes import SAFETENSORS_BITS
 from kimi_inspect.errors import HeaderTooLargeError, TruncatedError
 from kimi_inspect.findings import finding
 from kimi_inspect.header import (
+    MAX_HEADER_BYTES,
     MAX_OFFSET,
     Header,
     Kind,
@@ -39,12 +40,9 @@ from kimi_inspect.sidecars import refuse_other_formats
 from kimi_inspect.text import quoted
 from kimi_inspect.values import ByteRange, Finding
 
-__all__ = ["MAX_HEADER_BYTES", "Layout", "layout_of", "parse_header", "read_header"]
+__all__ = ["Layout", "layout_of", "parse_header", "read_header"]
 
 LENGTH_BYTES = 8
-
-MAX_HEADER_BYTES = 256 * 1024 * 1024
-"""Longest header read by default, in bytes: a real file of 1.29 million tensors has 132,095,296."""
 
 MAX_DEPTH = 127
 """Levels of nesting that the reference reader takes."""
@@ -195,7 +193,7 @@ def parse_header(
     in_order = np.array_equal(found.order, np.arange(len(names)))
     header = Header(
         file_bytes=file_bytes,
-        header_bytes=len(data),
+        data_start=len(data),
         names=Names.of(names if in_order else [names[index] for index in found.order.tolist()]),
         kinds=found.kinds,
         kind=found.kind,

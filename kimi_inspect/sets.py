@@ -1,21 +1,27 @@
-"""Which files of a folder or repository make one checkpoint."""
+"""Which files of a folder or repository make one checkpoint, by their names alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from kimi_inspect.errors import NoCheckpointError
-from kimi_inspect.findings import finding
-from kimi_inspect.sidecars import MAX_SHARDS, ShardName
+from kimi_inspect.errors import AmbiguousCheckpointError, NoCheckpointError
+from kimi_inspect.set_names import is_copy, is_draft, is_side, quant_label, variant_of
+from kimi_inspect.sidecars import ShardName
 from kimi_inspect.sources import ListedFile
-from kimi_inspect.values import Finding
+from kimi_inspect.text import printable
 
-__all__ = ["FileSet", "choose_set", "find_sets", "matching", "missing_shards"]
+__all__ = ["FileSet", "Shelves", "choose_set", "matching", "sort_out"]
 
-SUFFIXES = {".safetensors": "safetensors"}
+SUFFIXES = {".safetensors": "safetensors", ".gguf": "gguf"}
 """File name endings of weight files, and the format they stand for."""
+
+PIPELINE = "pipeline"
+"""What the set is called whose parts stand in folders, as diffusers and sentence-transformers keep them."""
+
+_MODULE = re.compile(r"[0-9]+_\w+")
 
 
 @frozen(kw_only=True)
@@ -24,9 +30,9 @@ class FileSet:
 
     Attributes:
         name: what to call it, as in ``owner/name:NAME``.
-        format: ``safetensors``.
+        format: ``safetensors`` or ``gguf``.
         files: its files, in the order of their numbers.
-        default: `from_pretrained` would load this one.
+        default: the one that is opened when none is asked for.
     """
 
     name: str
@@ -46,40 +52,136 @@ class FileSet:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def find_sets(files: Iterable[ListedFile]) -> tuple[FileSet, ...]:
-    """Sort weight files into sets, the default one first, then by name."""
+@frozen(kw_only=True)
+class Shelves:
+    """The weight files of a listing, sorted.
+
+    Attributes:
+        sets: checkpoints, the default one first.
+        side: files that go by the names of side files.
+    """
+
+    sets: tuple[FileSet, ...]
+    side: tuple[FileSet, ...]
+
+    @property
+    def all(self) -> tuple[FileSet, ...]:
+        """Everything that can be opened by name."""
+        return self.sets + self.side
+
+
+def sort_out(files: Iterable[ListedFile], known: Mapping[str, bool] | None = None) -> Shelves:
+    """Sort weight files into sets.
+
+    Args:
+        files: a listing.
+        known: by path, whether a file is a side file, where more is known than its name.
+    """
+    listed = list(files)
+    found = list(_by_name(listed))
+    side = [one for one in found if (known or {}).get(one.files[0].path, _is_side(one))]
+    sets = [one for one in found if one not in side]
+    if not sets:
+        sets, side = side, []
+    paths = {file.path for file in listed}
+    if "model_index.json" in paths or "modules.json" in paths:
+        sets = _assembled(sets, modules="modules.json" in paths)
+    ordered = _labelled(sorted(sets, key=_preference))
+    certain = len(ordered) == 1 or any(one.format == "safetensors" for one in ordered)
+    return Shelves(
+        sets=tuple(evolve(one, default=certain and index == 0) for index, one in enumerate(ordered)),
+        side=tuple(side),
+    )
+
+
+def _is_side(found: FileSet) -> bool:
+    path = found.files[0].path
+    return is_side(path) if found.format == "gguf" else found.file_count == 1 and is_draft(path)
+
+
+def _by_name(files: Iterable[ListedFile]) -> Iterator[FileSet]:
+    """Group files by folder, stem, variant and the number of files that their names tell."""
     groups: dict[tuple[str, str, int | None], list[ListedFile]] = {}
     for file in files:
         name = ShardName.of(file.path)
         for suffix in filter(file.path.endswith, SUFFIXES):
             groups.setdefault((name.set_name, suffix, name.count), []).append(file)
-    ordered = sorted(groups, key=_preference)
-    return tuple(
-        FileSet(
-            name=_distinct(group, groups),
-            format=SUFFIXES[group[1]],
-            files=tuple(sorted(groups[group], key=_number)),
-            default=index == 0,
+    for (set_name, suffix, count), members in groups.items():
+        same = [other for other in groups if other[0] == set_name]
+        counts = f"-of-{count}" if count is not None and len({other[2] for other in same}) > 1 else ""
+        ending = suffix if suffix == ".gguf" and len({other[1] for other in same}) > 1 else ""
+        yield FileSet(
+            name=set_name + counts + ending,
+            format=SUFFIXES[suffix],
+            files=tuple(sorted(members, key=_number)),
         )
-        for index, group in enumerate(ordered)
-    )
-
-
-def _preference(group: tuple[str, str, int | None]) -> tuple[object, ...]:
-    """Order sets as `from_pretrained` prefers them: the root, `model`, one file before many, then by name."""
-    name, suffix, count = group
-    return name.count("/"), name.rpartition("/")[2] != "model", name, count is not None, count or 0, suffix
-
-
-def _distinct(group: tuple[str, str, int | None], groups: Iterable[tuple[str, str, int | None]]) -> str:
-    """Return the set's name, with its file count where another set bears the same name."""
-    name, _, count = group
-    same = sum(other[0] == name for other in groups)
-    return name if same == 1 or count is None else f"{name}-of-{count}"
 
 
 def _number(file: ListedFile) -> tuple[int, str]:
     return ShardName.of(file.path).number or 0, file.path
+
+
+def _labelled(sets: Sequence[FileSet]) -> list[FileSet]:
+    """Call GGUF sets by their quantization where that tells them apart."""
+    labels = [quant_label(one.files[0].path) if one.format == "gguf" else None for one in sets]
+    return [
+        evolve(one, name=label) if label and labels.count(label) == 1 else one
+        for one, label in zip(sets, labels, strict=True)
+    ]
+
+
+def _preference(found: FileSet) -> tuple[object, ...]:
+    """Order sets as `from_pretrained` prefers them.
+
+    safetensors before GGUF; a pipeline before its parts; the root before folders; plain before variants and copies in
+    another layout; `model` before other names; one file before many; then by name.
+    """
+    path = ShardName.of(found.files[0].path)
+    return (
+        found.format != "safetensors",
+        found.name != PIPELINE,
+        path.folder.count("/"),
+        variant_of(found.files[0].path) is not None,
+        is_copy(path.set_name),
+        path.stem != "model",
+        path.set_name,
+        path.count is not None,
+        path.count or 0,
+    )
+
+
+def _assembled(sets: Sequence[FileSet], *, modules: bool) -> list[FileSet]:
+    """Make one set of the parts in the folders of a pipeline; a second one with the variants, where there are some.
+
+    Args:
+        sets: all sets found by name.
+        modules: it is of sentence-transformers: the root's model and the numbered folders; else of diffusers: every
+            folder in the root.
+    """
+    folders: dict[str, list[FileSet]] = {}
+    for one in sorted(sets, key=_preference):
+        parts = ShardName.of(one.files[0].path).folder.split("/")[:-1]
+        mine = not parts or (len(parts) == 1 and _MODULE.fullmatch(parts[0])) if modules else len(parts) == 1
+        if mine and one.format == "safetensors":
+            folders.setdefault("/".join(parts), []).append(one)
+    plain = [found[0] for found in folders.values()]
+    if not plain:
+        return list(sets)
+    made = [_joined(PIPELINE, plain)]
+    used = set(map(id, plain))
+    variants = {one.files[0].path: variant_of(one.files[0].path) for found in folders.values() for one in found}
+    for variant in sorted({name for name in variants.values() if name and not modules}):
+        members = [
+            next((one for one in found if variants[one.files[0].path] == variant), found[0])
+            for found in folders.values()
+        ]
+        made.append(_joined(f"{PIPELINE}.{variant}", members))
+        used.update(map(id, members))
+    return [*made, *(one for one in sets if id(one) not in used)]
+
+
+def _joined(name: str, parts: Sequence[FileSet]) -> FileSet:
+    return FileSet(name=name, format="safetensors", files=tuple(file for part in parts for file in part.files))
 
 
 def choose_set(
@@ -89,29 +191,50 @@ def choose_set(
     name: str | None = None,
     member: str | None = None,
     globs: Sequence[str] = (),
+    known: Mapping[str, bool] | None = None,
 ) -> FileSet:
     """Choose one set: by name, by a file in it, by globs on the paths, or the default.
 
     Raises:
         NoCheckpointError: there is none such.
+        AmbiguousCheckpointError: none is asked for, and none of several is the default.
     """
-    files = matching(listing, globs)
-    sets = find_sets(files)
-    if not sets:
+    shelves = sort_out(matching(listing, globs), known)
+    if not shelves.sets:
         raise NoCheckpointError(
-            "no safetensors file matches" if globs else "no safetensors file is there",
+            "no safetensors or GGUF file matches" if globs else "no safetensors or GGUF file is there",
             file=source,
-            expected=" or ".join(globs) or "a file ending in .safetensors",
+            expected=" or ".join(globs) or "a file ending in .safetensors or .gguf",
             actual=f"{len(listing)} files of other kinds" if listing else "nothing",
         )
     if member is not None:
-        sets = tuple(found for found in sets if any(file.path == member for file in found.files))
-    if name is not None:
-        sets = tuple(found for found in sets if found.name == name)
-    if not sets:
-        names = ", ".join(found.name for found in find_sets(files))
+        asked = [one for one in shelves.all if any(file.path == member for file in one.files)]
+    elif name is not None:
+        same = [one for one in shelves.all if one.name == name]
+        asked = same or [one for one in shelves.all if one.name.casefold() == name.casefold()]
+    else:
+        asked = [one for one in shelves.sets if one.default]
+        if not asked:
+            raise _ambiguous(shelves.sets, source)
+    if not asked:
+        names = ", ".join(one.name for one in shelves.sets)
         raise NoCheckpointError("no such set; `ls` shows them", file=source, expected=name or member, actual=names)
-    return sets[0]
+    return asked[0]
+
+
+def _ambiguous(sets: Sequence[FileSet], source: str) -> AmbiguousCheckpointError:
+    lines = [f"{one.name} ({_size(one.file_bytes)}, {one.file_count} files)" for one in sets]
+    return AmbiguousCheckpointError(
+        f"there are {len(sets)} checkpoints, and none comes before the others; name one after a colon: "
+        + printable(", ".join(lines)),
+        file=source,
+        expected="SOURCE:SET, or files=",
+        actual=[one.name for one in sets],
+    )
+
+
+def _size(nbytes: int | None) -> str:
+    return "size unknown" if nbytes is None else f"{nbytes / 1e9:,.1f} GB"
 
 
 def matching(listing: Sequence[ListedFile], globs: Sequence[str]) -> Sequence[ListedFile]:
@@ -121,27 +244,3 @@ def matching(listing: Sequence[ListedFile], globs: Sequence[str]) -> Sequence[Li
     from huggingface_hub.utils import filter_repo_objects
 
     return list(filter_repo_objects(listing, allow_patterns=list(globs), key=lambda file: file.path))
-
-
-def missing_shards(chosen: FileSet) -> list[Finding]:
-    """Find the files that the names of a set promise and that are not there."""
-    first = ShardName.of(chosen.files[0].path)
-    if first.count is None or first.count > MAX_SHARDS:
-        return []
-    there = {ShardName.of(file.path).number for file in chosen.files}
-    missing = [first.sibling(number) for number in range(1, first.count + 1) if number not in there]
-    if not missing:
-        return []
-    message = f"{len(missing)} of {first.count} files are not there; totals are of what is there"
-    return [
-        finding(
-            "shard-missing",
-            missing[0],
-            message,
-            file=missing[0],
-            expected=first.count,
-            actual=first.count - len(missing),
-            count=len(missing),
-            examples=missing,
-        )
-    ]

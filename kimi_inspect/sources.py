@@ -78,6 +78,10 @@ class FileStore(Protocol):
         """The commit that all reads are pinned to, 40 hex digits, or None."""
 
     @property
+    def origin(self) -> str | None:
+        """Who vouches for the digests of its listing, and takes a request for each read; None for files at hand."""
+
+    @property
     def traffic(self) -> Traffic:
         """What its reads have cost so far."""
 
@@ -149,6 +153,7 @@ class LocalFolder:
     """A folder on this machine, with the folders below it; a snapshot of the Hub's cache is one too."""
 
     commit: str | None = None
+    origin: str | None = None
 
     def __init__(
         self,
@@ -209,6 +214,7 @@ class MappedFiles:
     """Byte sources of the caller's own, by path."""
 
     commit: str | None = None
+    origin: str | None = None
     source = "<mapping>"
 
     def __init__(self, files: Mapping[str, ByteSource]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from attrs import frozen
@@ -12,9 +12,8 @@ from attrs import frozen
 from kimi_inspect.components import Component
 from kimi_inspect.locating import Source
 from kimi_inspect.opening import Checkpoint, OpenOptions, open_checkpoint
-from kimi_inspect.patterns import MAX_NUMBER
 from kimi_inspect.report import ComponentRow, EncodingRow, ExpertCensus, LayerRow, Report, merged
-from kimi_inspect.sums import exact_sums
+from kimi_inspect.sums import distinct, exact_sums
 from kimi_inspect.table import COMPONENTS, Look, TensorTable
 from kimi_inspect.values import Role
 
@@ -54,6 +53,7 @@ def summarize(checkpoint: Checkpoint) -> Report:
         components=_by_component(cells),
         experts=_census(checkpoint),
         companions=checkpoint.companions,
+        other_sets=checkpoint.other_sets,
         findings=checkpoint.findings,
         traffic=checkpoint.traffic,
         layers=_by_layer(cells),
@@ -87,7 +87,7 @@ def _cells(tensors: TensorTable) -> list[_Cell]:
     columns = tensors.columns
     looks, components = len(columns.looks), len(COMPONENTS)
     key = ((columns.layer.astype(np.int64) + 1) * components + columns.component) * looks + columns.look
-    cells, cell_of = np.unique(key, return_inverse=True)
+    cells, cell_of = distinct(key)
     counts = np.bincount(cell_of, minlength=len(cells)).tolist()
     repeated = np.bincount(cell_of[columns.repeated], minlength=len(cells)).tolist()
     nbytes = exact_sums(cell_of, columns.end - columns.begin, len(cells))
@@ -121,23 +121,30 @@ def _by_layer(cells: Iterable[_Cell]) -> tuple[LayerRow, ...]:
 
 def _census(checkpoint: Checkpoint) -> ExpertCensus | None:
     columns = checkpoint.tensors.columns
-    routed = columns.component == COMPONENTS.index(Component.ROUTED_EXPERTS)
-    numbered = routed & (columns.expert >= 0) & (columns.layer >= 0)
-    if not numbered.any():
+    routed = (columns.component == COMPONENTS.index(Component.ROUTED_EXPERTS)) & (columns.layer >= 0)
+    numbered, fused = routed & (columns.expert >= 0), routed & (columns.expert < 0) & (columns.experts >= 0)
+    if not (numbered | fused).any():
         return None
-    pairs = np.unique(columns.layer[numbered].astype(np.int64) * (MAX_NUMBER + 1) + columns.expert[numbered])
-    _, per_layer = np.unique(pairs // (MAX_NUMBER + 1), return_counts=True)
+    width = int(columns.expert.max()) + 1
+    pairs, _ = distinct(columns.layer[numbered].astype(np.int64) * width + columns.expert[numbered])
+    layers, counts = np.unique(pairs // max(width, 1), return_counts=True)
+    layers = np.concatenate([layers, columns.layer[fused]])
+    counts = np.concatenate([counts, columns.experts[fused]])
     return ExpertCensus(
-        layers=len(per_layer),
-        per_layer_min=int(per_layer.min()),
-        per_layer_max=int(per_layer.max()),
-        declared=_declared_experts(checkpoint.config),
+        layers=len(np.unique(layers)),
+        per_layer_min=int(counts.min()),
+        per_layer_max=int(counts.max()),
+        declared=_declared_experts(checkpoint),
     )
 
 
-def _declared_experts(config: Mapping[str, Any] | None) -> int | None:
-    """Return the experts a layer that a config declares, at the top or for the text model."""
-    for level in (config or {}, (config or {}).get("text_config")):
+def _declared_experts(checkpoint: Checkpoint) -> int | None:
+    """Return the experts a layer that GGUF metadata or a config declare, at the top or for the text model."""
+    told = checkpoint.metadata.get(f"{checkpoint.architecture}.expert_count")
+    if checkpoint.format == "gguf":
+        return told if type(told) is int else None
+    config = checkpoint.config or {}
+    for level in (config, config.get("text_config")):
         for key in ("num_experts", "n_routed_experts", "num_local_experts"):
             value = level.get(key) if isinstance(level, Mapping) else None
             if type(value) is int:

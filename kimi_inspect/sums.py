@@ -1,11 +1,11 @@
-"""Sums of int64 columns as exact Python integers, however large."""
+"""Counts and sums over columns: sums of int64 as exact Python integers, however large."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["exact_sum", "exact_sums"]
+__all__ = ["distinct", "exact_sum", "exact_sums"]
 
 LIMB = 21
 """Bits summed at a time: 2^32 such limbs still fit the 53 exact bits of a float64, which is what bincount adds in."""
@@ -26,3 +26,12 @@ def exact_sum(values: NDArray[np.int64]) -> int:
     if len(values) and int(values.max()) > (2**63 - 1) // len(values):
         return exact_sums(np.zeros(len(values), np.int64), values, 1)[0]
     return int(values.sum())
+
+
+def distinct(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct values of `keys`, none negative, in order, and for each key the index of its value."""
+    if int(keys.max(initial=0)) > len(keys):  # else counting costs less than sorting
+        values, index = np.unique(keys, return_inverse=True)
+        return values, index
+    present = np.bincount(keys) > 0
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[keys]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 from rich.console import Console, RenderableType
@@ -19,6 +19,9 @@ __all__ = ["output", "show_comparison", "show_report", "show_sets"]
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 _UNKNOWN = "unknown"
+
+MAX_NAMED = 8
+"""Other checkpoints that are named in the head of a report."""
 
 WIDE = 400
 """Columns of output that goes to a file or a pipe: no table is cut there."""
@@ -64,23 +67,23 @@ def _bits(stored_bytes: int, parameters: int | None) -> str:
     return "" if bits is None else f"{bits:.2f}"
 
 
-def draw(console: Console, columns: Sequence[Column]) -> Table:
-    """Build the table with as many columns as fit the console, the last row set off as sums."""
+def draw(console: Console, columns: Sequence[Column], *, sums: bool = True) -> Table:
+    """Build the table with as many columns as fit the console; `sums` sets the last row off."""
     ranks = sorted({column.rank for column in columns}, reverse=True)
-    tables = (_table([column for column in columns if column.rank <= rank]) for rank in ranks)
+    tables = (_table([column for column in columns if column.rank <= rank], sums) for rank in ranks)
     unlimited = console.options.update(max_width=WIDE)
     fitting = (table for table in tables if Measurement.get(console, unlimited, table).maximum <= console.width)
-    return next(fitting, _table([column for column in columns if column.rank == 0]))
+    return next(fitting, _table([column for column in columns if column.rank == 0], sums))
 
 
-def _table(columns: Sequence[Column]) -> Table:
+def _table(columns: Sequence[Column], sums: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.title, justify="right" if column.right else "left", no_wrap=column.rank == 0)
     rows = list(zip(*(column.cells for column in columns), strict=True))
     for number, row in enumerate(rows, 1):
-        last = number == len(rows)
-        table.add_row(*map(text_of, row), style="bold" if last else "", end_section=number == len(rows) - 1)
+        last = sums and number == len(rows)
+        table.add_row(*map(text_of, row), style="bold" if last else "", end_section=sums and number == len(rows) - 1)
     return table
 
 
@@ -171,7 +174,9 @@ def _file_columns(report: Report) -> list[Column]:
 def report_head(report: Report) -> list[RenderableType]:
     """Say in a few lines what a checkpoint is and how large."""
     at = f" at {report.commit[:12]}" if report.commit else ""
-    what = ", ".join(filter(None, [report.family, report.format, f"{report.shard_count:,} files"]))
+    files = f"{report.shard_count:,} file" + ("" if report.shard_count == 1 else "s")
+    chosen = report.set_name if report.other_sets else None
+    what = ", ".join(filter(None, [chosen, report.family, report.format, files]))
     lines = [
         text_of(f"{report.source}{at}", "bold"),
         text_of(f"{what}, {report.tensor_count:,} tensors" + ("" if report.complete else ", not complete")),
@@ -180,7 +185,19 @@ def report_head(report: Report) -> list[RenderableType]:
     ]
     if report.experts:
         lines.append(text_of(_experts_line(report)))
+    lines += [text_of(line) for line in _beside_lines(report)]
     return [*lines, Text()]
+
+
+def _beside_lines(report: Report) -> Iterator[str]:
+    """Name what lies beside the checkpoint."""
+    for item in report.companions:
+        counted = "counted" if item.counted else "not counted"
+        yield f"side file {item.path}, {item.role}, {gigabytes(item.bytes)} GB, {counted}"
+    if report.other_sets:
+        shown = ", ".join(report.other_sets[:MAX_NAMED])
+        more = len(report.other_sets) - MAX_NAMED
+        yield f"other checkpoints there: {shown}" + (f" and {more:,} more; `ls` shows them" if more > 0 else "")
 
 
 def _bytes_line(report: Report) -> str:
@@ -226,17 +243,21 @@ def show_sets(console: Console, listing: Listing) -> None:
     """Print the checkpoints of a folder or repository."""
     at = f" at {listing.commit[:12]}" if listing.commit else ""
     console.print(text_of(f"{listing.source}{at}", "bold"))
-    sets = listing.sets
+    sets = [*listing.sets, *listing.side]
+    if not sets:
+        console.print("no safetensors or GGUF file")
+        return
     sizes = [item.file_bytes for item in sets]
+    notes = ["default" if item.default else "" for item in listing.sets] + ["side file"] * len(listing.side)
     table = [
         Column("set", [item.name for item in sets], right=False),
         Column("format", [item.format for item in sets], 2, right=False),
         Column("files", [_count(item.file_count) for item in sets], 1),
         Column("GB (10^9)", [_UNKNOWN if size is None else gigabytes(size) for size in sizes]),
         Column("bytes", [_count(size) for size in sizes], 3),
-        Column("", ["default" if item.default else "" for item in sets], 4, right=False),
+        Column("", notes, 4, right=False),
     ]
-    console.print(draw(console, table))
+    console.print(draw(console, table, sums=False))
 
 
 class _Output(Console):

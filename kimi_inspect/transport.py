@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -20,13 +20,11 @@ from attrs import field, frozen
 
 from kimi_inspect.errors import (
     OfflineError,
-    RangeNotSupportedError,
     RateLimitedError,
     SourceError,
     TransportError,
 )
-from kimi_inspect.header import MAX_OFFSET
-from kimi_inspect.http_status import UnsatisfiableRangeError, refuse
+from kimi_inspect.http_status import UnsatisfiableRangeError, range_of, refuse
 from kimi_inspect.sources import Meter
 from kimi_inspect.text import printable
 from kimi_inspect.values import Traffic
@@ -53,14 +51,10 @@ MAX_WAIT = 60.0
 """Seconds: a server that asks for a longer pause is given up, with the pause in the error."""
 
 MAX_HOPS = 8
-MAX_SKIP = 16 * 1024 * 1024
-"""Bytes of a whole-file answer that are passed over to reach the part that was asked for."""
-
 MAX_ASIDE = 64 * 1024
 """Bytes of a redirect's or an error's body that are read, so that the connection can serve again."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
 
 @frozen(kw_only=True)
@@ -76,6 +70,16 @@ class RangeAnswer:
     """Bytes of a file, with its size and the address that finally served them."""
 
     data: bytes = field(repr=False)
+    file_bytes: int
+    url: str = field(repr=False)
+    facts: FileFacts
+
+
+@frozen(kw_only=True)
+class OpenRange:
+    """The same while the bytes still come: `pieces` yields them in order and raises if they end too soon."""
+
+    pieces: Iterator[bytes] = field(repr=False)
     file_bytes: int
     url: str = field(repr=False)
     facts: FileFacts
@@ -164,10 +168,10 @@ class Transport:
         """
 
         def attempt(end: int = end) -> RangeAnswer:
-            headers = {"range": f"bytes={begin}-{end - 1}", "accept-encoding": "identity"}
-            with self._get(url, headers, file) as (response, facts):
-                data, total = self._range_body(response, begin, end, file)
-                return RangeAnswer(data=data, file_bytes=total, url=str(response.url), facts=facts)
+            with self.open_range(url, begin, end, file=file) as part:
+                return RangeAnswer(
+                    data=b"".join(part.pieces), file_bytes=part.file_bytes, url=part.url, facts=part.facts
+                )
 
         def clipped() -> RangeAnswer:
             try:
@@ -179,6 +183,19 @@ class Transport:
                 return attempt(error.file_bytes)
 
         return self._persist(clipped, patient=patient)
+
+    @contextmanager
+    def open_range(self, url: str, begin: int, end: int, *, file: str) -> Iterator[OpenRange]:
+        """Ask once for bytes `begin` up to `end`, and give them as they come; leaving the block early costs no more.
+
+        Raises:
+            SourceError: of the kind that fits, also while the bytes come.
+        """
+        headers = {"range": f"bytes={begin}-{end - 1}", "accept-encoding": "identity"}
+        with self._watchdog.work(), self._get(url, headers, file) as (response, facts):
+            passed, wanted, total = range_of(response, begin, end, file)
+            with closing(self._range_body(response, passed, wanted, file)) as pieces:
+                yield OpenRange(pieces=pieces, file_bytes=total, url=str(response.url), facts=facts)
 
     def read_file(self, url: str, *, limit: int, file: str) -> WholeAnswer:
         """Read a whole small file or API answer.
@@ -316,63 +333,20 @@ class Transport:
         if failure:
             raise failure  # outside of the handler, as above
 
-    def _range_body(self, response: httpx.Response, begin: int, end: int, file: str) -> tuple[bytes, int]:
-        """Check that the answer is the range asked for; return its bytes and the size of the whole file."""
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise RangeNotSupportedError("the server compresses parts of a file", file=file)
-        if response.status_code == 200:
-            return self._front_of_whole(response, begin, end, file)
-        header = response.headers.get("content-range", "")
-        match = _CONTENT_RANGE.fullmatch(header)
-        if not match:
-            raise RangeNotSupportedError(
-                "a part of the file came without saying which",
-                file=file,
-                expected="a Content-Range",
-                actual=header or None,
-            )
-        first, last, total = (int(number) for number in match.groups())
-        _refuse_size(total, file)
-        if (first, last + 1) != (begin, min(end, total)):
-            raise RangeNotSupportedError(
-                "another part of the file came than was asked for",
-                file=file,
-                offset=begin,
-                expected=f"bytes {begin}-{min(end, total) - 1}",
-                actual=header,
-            )
-        wanted = last + 1 - first
-        data = b"".join(self._pieces(response, response.iter_raw(), wanted + 1, file))
-        if len(data) != wanted:
+    def _range_body(self, response: httpx.Response, passed: int, wanted: int, file: str) -> Generator[bytes]:
+        """Yield `wanted` bytes of a body after the first `passed` ones, and raise unless they all come.
+
+        A part ends where it said; of a whole file no more than is wanted is read.
+        """
+        beyond = 1 if response.status_code == 206 else 0
+        seen = 0
+        for piece in self._pieces(response, response.iter_raw(), passed + wanted + beyond, file):
+            yield piece[max(passed - seen, 0) :]
+            seen += len(piece)
+        if seen != passed + wanted:
             raise TransportError(
-                "the answer has another length than it said", file=file, expected=wanted, actual=len(data)
+                "the answer has another length than it said", file=file, expected=passed + wanted, actual=seen
             )
-        return data, total
-
-    def _front_of_whole(self, response: httpx.Response, begin: int, end: int, file: str) -> tuple[bytes, int]:
-        """Take the bytes asked for from an answer that is the whole file, and read no further."""
-        length = response.headers.get("content-length", "")
-        if begin > MAX_SKIP or not re.fullmatch(r"[0-9]{1,19}", length):
-            raise RangeNotSupportedError(
-                "the server sends whole files instead of parts; read it from another server, or download it",
-                file=file,
-                expected="status 206",
-                actual="status 200",
-            )
-        total = int(length)
-        _refuse_size(total, file)
-        wanted = min(end, total)
-        data = b"".join(self._pieces(response, response.iter_raw(), wanted, file)) if wanted else b""
-        if len(data) != wanted:
-            raise TransportError(
-                "the answer has another length than it said", file=file, expected=wanted, actual=len(data)
-            )
-        return data[begin:], total
-
-
-def _refuse_size(file_bytes: int, file: str) -> None:
-    if file_bytes > MAX_OFFSET:
-        raise TransportError("no file is so large", file=file, actual=file_bytes, retryable=False)
 
 
 def _session() -> httpx.Client:

@@ -14,6 +14,7 @@ from contracts.checks import REPO, TOKEN
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
+import kimi_inspect.opening
 import kimi_inspect.remote
 from kimi_inspect.testing import HollowFile, LoopbackHub, Repository, kimi_k31_pro
 from kimi_inspect.transport import Transport
@@ -45,6 +46,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name, place in (
         ("HF_HOME", home),
         ("HF_HUB_CACHE", home / "hub"),
+        ("HF_ASSETS_CACHE", home / "assets"),
         ("HF_TOKEN_PATH", home / "token"),
         ("HF_STORED_TOKENS_PATH", home / "stored_tokens"),
     ):
@@ -64,6 +66,12 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         return look_up(host, *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep no headers between two looks of a test; the tests of the cache bring a fixture of this name that does."""
+    monkeypatch.setattr(kimi_inspect.opening, "cache_folder", lambda: None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,9 +14,9 @@ PACKAGE = Path(kimi_inspect.__file__).parent
 
 FLOORS = (
     ("text", "errors", "components", "values", "findings", "dtypes", "names", "sums"),
-    ("planning", "sidecars", "header", "safetensors", "gguf_types", "gguf_window", "gguf"),
-    ("sources", "http_status", "watchdog", "transport", "remote", "locating"),
-    ("sets", "reading"),
+    ("planning", "sidecars", "set_names", "header", "safetensors", "gguf_types", "gguf_window", "gguf"),
+    ("sources", "forward", "http_status", "watchdog", "transport", "remote", "locating"),
+    ("caching", "reading", "sets", "wholeness", "companions", "copies"),
     ("patterns", "inventory", "rules", "table", "packing", "families", "expecting", "classifying", "meaning"),
     ("opening",),
     ("report", "summarizing"),

@@ -265,11 +265,11 @@ def test_a_key_written_twice_is_found_with_both_values() -> None:
 @pytest.mark.parametrize(
     ("number", "nbytes", "found", "dtype"),
     [
-        (57, 96, ["unknown-type"], "type 57"),
+        (57, 96, ["unknown-type"], "57"),
         (42, 36, [], "Q2_0"),
-        (42, 128, ["foreign-type"], "type 42"),
+        (42, 128, ["foreign-type"], "42"),
         (41, 18, [], "Q1_0"),
-        (41, 300, ["foreign-type"], "type 41"),
+        (41, 300, ["foreign-type"], "41"),
     ],
 )
 @pytest.mark.parametrize("last", [False, True])

@@ -276,7 +276,7 @@ class TestLocal:
 
     def test_a_folder_without_weights(self, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_bytes(b"{}")
-        with pytest.raises(NoCheckpointError, match="no safetensors file"):
+        with pytest.raises(NoCheckpointError, match="no safetensors or GGUF file"):
             open_checkpoint(tmp_path)
 
 

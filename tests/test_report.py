@@ -43,7 +43,7 @@ def test_the_keys_of_the_json_form(report: ki.Report) -> None:
         *("schema", "source", "commit", "format", "architecture", "family", "set_name", "shard_count", "complete"),
         *("file_bytes", "header_bytes", "tensor_bytes", "padding_bytes", "missing_bytes", "unread_bytes"),
         *("tensor_count", "parameters", "known_parameters", "unknown_tensors"),
-        *("components", "experts", "companions", "findings", "traffic"),
+        *("components", "experts", "companions", "other_sets", "findings", "traffic"),
     }
     component = document["components"][0]
     assert set(component) == {"component", "group", "tensor_count", "stored_bytes", "parameters", "encodings"}

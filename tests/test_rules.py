@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import re
+from itertools import product
+
 import pytest
 
 from kimi_inspect.components import GROUPS, Component, Group
 from kimi_inspect.families import EXPECTATIONS, RULES, family_of
 from kimi_inspect.rules import NOTHING, Judgement, Rule, judge
 
+KINDS = (Component.KDA_ATTENTION, Component.MLA_ATTENTION)
 EXPERTS = Rule("layers.{layer}.moe.experts.{expert}", Component.ROUTED_EXPERTS)
 RULES_TRIED = (
     EXPERTS,
     Rule("blocks.{block}.conv1d|fc*", Component.VISION_TOWER),
-    Rule("layers.{layer}.stack.{}.attn", Component.ATTENTION, by_layer=True),
+    Rule("layers.{layer}.stack.{}.attn", Component.ATTENTION, kinds=KINDS),
     Rule("layers.{layer}", Component.NORMS),
 )
 
@@ -24,7 +28,7 @@ RULES_TRIED = (
         ("blocks.0.conv0d.weight", Judgement(Component.VISION_TOWER, block=0)),
         ("blocks.0.fc0.weight", Judgement(Component.VISION_TOWER, block=0)),
         ("blocks.0.fc.weight", Judgement(Component.VISION_TOWER, block=0)),
-        ("layers.0.stack.0.attn.q", Judgement(Component.ATTENTION, by_layer=True, layer=0)),
+        ("layers.0.stack.0.attn.q", Judgement(Component.ATTENTION, KINDS, layer=0)),
         ("layers.0.moe.expertsx.0", Judgement(Component.NORMS, layer=0)),
         ("layers.0", Judgement(Component.NORMS, layer=0)),
         ("layersx.0.norm", NOTHING),
@@ -79,9 +83,35 @@ def test_every_component_has_a_group_and_every_group_a_component() -> None:
     assert Component("kda_attention").group is Group.ATTENTION
 
 
-def test_no_rule_is_shadowed() -> None:
-    """Each rule decides for a name made from itself: none before it takes its names."""
-    for rule in RULES:
-        text = rule.pattern.split("|")[0].replace("{layer}", "0").replace("{expert}", "0").replace("{block}", "0")
-        text = "".join("0" if char.isdigit() else char for char in text)
-        assert judge(text, RULES).component is rule.component, rule.pattern
+def made_from(pattern: str) -> list[str]:
+    """Every name that can be read off a pattern."""
+    alternatives = [part.split("|") for part in pattern.split(".")]
+    names = [".".join(parts) for parts in product(*alternatives)]
+    return [re.sub(r"\{\w*\}|[0-9]+", "0", name).replace("*", "any") for name in names]
+
+
+@pytest.mark.parametrize("form", RULES)
+def test_no_rule_is_shadowed(form: str) -> None:
+    """For all that can be read off a rule the table says what the rule says, and for some of it no rule before does."""
+    for number, rule in enumerate(RULES[form]):
+        texts = made_from(rule.pattern)
+        for text in texts:
+            assert judge(text, RULES[form]) == judge(text, (rule,)), (rule.pattern, text)
+        assert any(judge(text, RULES[form][:number]) == NOTHING for text in texts), rule.pattern
+
+
+@pytest.mark.parametrize("form", RULES)
+def test_kinds_are_of_attention_and_shown_by_certain_rules(form: str) -> None:
+    certain = {rule.component for rule in RULES[form] if not rule.kinds}
+    for rule in RULES[form]:
+        assert {kind.group for kind in rule.kinds} <= {Group.ATTENTION}, rule.pattern
+        assert set(rule.kinds) <= certain, rule.pattern
+        assert not rule.kinds or "{layer}" in rule.pattern, rule.pattern
+
+
+@pytest.mark.parametrize("form", RULES)
+def test_whatever_is_fused_is_an_expert_and_has_no_number_of_one(form: str) -> None:
+    fused = [rule for rule in RULES[form] if rule.fused]
+    assert fused
+    assert {rule.component for rule in fused} == {Component.ROUTED_EXPERTS}
+    assert not [rule for rule in fused if "{expert}" in rule.pattern]

@@ -32,7 +32,7 @@ from strategies import (
 )
 
 from kimi_inspect.errors import HeaderTooLargeError, NotWeightsError
-from kimi_inspect.safetensors import MAX_HEADER_BYTES
+from kimi_inspect.header import MAX_HEADER_BYTES
 from kimi_inspect.testing import DTYPE_BITS, HollowFile
 
 

@@ -8,10 +8,11 @@ from contracts.checks import REPO, weights
 
 from kimi_inspect import open_checkpoint
 from kimi_inspect.errors import CheckpointError, NoCheckpointError, UnsafePathError
-from kimi_inspect.sets import choose_set, find_sets, missing_shards
+from kimi_inspect.sets import choose_set, sort_out
 from kimi_inspect.sidecars import MAX_SHARDS, ShardName, split_siblings
 from kimi_inspect.sources import ListedFile
 from kimi_inspect.testing import HollowFile, LoopbackHub, Repository, TensorSpec, hollow_safetensors
+from kimi_inspect.wholeness import missing_shards
 
 Files = dict[str, HollowFile]
 
@@ -65,22 +66,22 @@ def test_siblings(path: str, siblings: list[str]) -> None:
 
 def test_shards_come_by_number_whatever_the_listing() -> None:
     paths = shards(12)
-    (found,) = find_sets(listed(*reversed(paths)))
+    (found,) = sort_out(listed(*reversed(paths))).sets
     assert [file.path for file in found.files] == paths
     assert (found.name, found.format, found.default) == ("model", "safetensors", True)
     assert (found.file_count, found.file_bytes) == (12, 120)
     # By text "10" would come before "9".
-    (unpadded,) = find_sets(listed(*(f"m-{number}-of-12.safetensors" for number in range(12, 0, -1))))
+    (unpadded,) = sort_out(listed(*(f"m-{number}-of-12.safetensors" for number in range(12, 0, -1)))).sets
     assert [ShardName.of(file.path).number for file in unpadded.files] == list(range(1, 13))
 
 
 def test_the_size_of_a_set_with_a_file_of_unknown_size() -> None:
-    (found,) = find_sets([*listed("a-1-of-2.safetensors"), *listed("a-2-of-2.safetensors", size=None)])
+    (found,) = sort_out([*listed("a-1-of-2.safetensors"), *listed("a-2-of-2.safetensors", size=None)]).sets
     assert found.file_bytes is None
 
 
 def test_what_is_no_weight_file_is_in_no_set() -> None:
-    assert find_sets(listed("config.json", "model.safetensors.index.json", "x.bin", "safetensors", "a.txt")) == ()
+    assert sort_out(listed("config.json", "model.safetensors.index.json", "x.bin", "safetensors", "a.txt")).sets == ()
 
 
 @pytest.mark.parametrize(
@@ -100,20 +101,20 @@ def test_what_is_no_weight_file_is_in_no_set() -> None:
     ],
 )
 def test_default(paths: list[str], default: str) -> None:
-    sets = find_sets(listed(*paths))
+    sets = sort_out(listed(*paths)).sets
     assert [found.name for found in sets if found.default] == [default]
     assert sets[0].name == default
     assert choose_set(listed(*reversed(paths)), source="x") == sets[0]
 
 
 def test_one_file_comes_before_many() -> None:
-    sets = find_sets(listed(*shards(2), "model.safetensors"))
+    sets = sort_out(listed(*shards(2), "model.safetensors")).sets
     assert [[file.path for file in found.files] for found in sets] == [["model.safetensors"], shards(2)]
 
 
 def test_sets_of_one_name_are_told_apart() -> None:
     listing = listed(*shards(2), *shards(3), "model.safetensors")
-    sets = find_sets(listing)
+    sets = sort_out(listing).sets
     assert len({found.name for found in sets}) == len(sets) == 3
     for found in sets:
         assert choose_set(listing, source="x", name=found.name).files == found.files
@@ -168,7 +169,7 @@ class TestChoice:
             self.paths(member="config.json")
 
     def test_nothing_to_choose_from(self) -> None:
-        with pytest.raises(NoCheckpointError, match="no safetensors file is there") as caught:
+        with pytest.raises(NoCheckpointError, match="no safetensors or GGUF file is there") as caught:
             choose_set(listed("config.json"), source="a/b")
         assert isinstance(caught.value, CheckpointError)
         assert caught.value.file == "a/b"
@@ -187,7 +188,7 @@ class TestChoice:
     ],
 )
 def test_missing_shards(paths: list[str], missing: list[str]) -> None:
-    found = missing_shards(find_sets(listed(*paths))[0])
+    found = list(missing_shards(sort_out(listed(*paths)).sets[0]))
     if not missing:
         assert found == []
         return

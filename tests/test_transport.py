@@ -19,10 +19,10 @@ from kimi_inspect.errors import (
     SourceFileNotFoundError,
     TransportError,
 )
-from kimi_inspect.http_status import UnsatisfiableRangeError
+from kimi_inspect.http_status import MAX_SKIP, UnsatisfiableRangeError
 from kimi_inspect.testing import Fault, HollowFile, LoopbackHub, faults
 from kimi_inspect.testing.wire import Answer, bytes_body
-from kimi_inspect.transport import MAX_ASIDE, MAX_SKIP, MAX_TRIES, Transport
+from kimi_inspect.transport import MAX_ASIDE, MAX_TRIES, Transport
 
 DATA = bytes(range(256)) * 20
 X = "x.safetensors"

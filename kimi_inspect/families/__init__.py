@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kimi_inspect.families import kimi_linear
+from kimi_inspect.families import decoders, gguf_names, kimi_linear
 from kimi_inspect.inventory import Template
 from kimi_inspect.rules import Rule
 
 __all__ = ["EXPECTATIONS", "RULES", "family_of"]
 
-RULES: tuple[Rule, ...] = kimi_linear.RULES
-"""All rules, in the order they are tried."""
+RULES: dict[str, tuple[Rule, ...]] = {"safetensors": kimi_linear.RULES + decoders.RULES, "gguf": gguf_names.RULES}
+"""For each format the rules for its names, in the order they are tried."""
 
 EXPECTATIONS: dict[str, Callable[[Mapping[str, Any]], Iterator[Template]]] = {
     "kimi-k3": kimi_linear.expected_of_k3,

@@ -1,5 +1,7 @@
 """Stand-ins for tests: hollow checkpoints with true headers, a Hub on the loopback that plays faults, and Kimi.
 
+Checkpoints are safetensors and GGUF; of Kimi K3.1 Pro there are the official one and four sets of GGUF parts.
+
     from kimi_inspect.testing import LoopbackHub, Repository, faults, kimi_k31_pro
 
     with LoopbackHub([Repository(repo_id="moonshotai/Kimi-K3.1-Pro", files=kimi_k31_pro())]) as hub:
@@ -15,6 +17,18 @@ from __future__ import annotations
 from kimi_inspect.testing import faults
 from kimi_inspect.testing.catalog import Repository
 from kimi_inspect.testing.faults import Fault
+from kimi_inspect.testing.gguf import (
+    GGML_TYPES,
+    ByteOrder,
+    Encoded,
+    GgufTensor,
+    SplitNumbers,
+    Typed,
+    ValueKind,
+    encoded,
+    hollow_gguf,
+    split_gguf,
+)
 from kimi_inspect.testing.hollow import (
     DTYPE_BITS,
     Files,
@@ -34,25 +48,57 @@ from kimi_inspect.testing.kimi import (
     kimi_k31_pro,
     kimi_tensors,
 )
+from kimi_inspect.testing.kimi_gguf import (
+    DANIELHANCHEN_GGUF_ID,
+    DEVQUASAR_GGUF_ID,
+    KimiRecipe,
+    Precision,
+    danielhanchen_gguf,
+    devquasar_gguf,
+    imatrix_gguf,
+    kimi_gguf,
+    kimi_gguf_tensors,
+    kimi_mmproj,
+)
 
 __all__ = [
+    "DANIELHANCHEN_GGUF_ID",
+    "DEVQUASAR_GGUF_ID",
     "DTYPE_BITS",
+    "GGML_TYPES",
     "KIMI_K3_ID",
     "KIMI_K31_PRO_COMMIT",
     "KIMI_K31_PRO_ID",
+    "ByteOrder",
+    "Encoded",
     "Fault",
     "Files",
+    "GgufTensor",
     "HollowFile",
+    "KimiRecipe",
     "LoopbackHub",
+    "Precision",
     "Repository",
     "Served",
+    "SplitNumbers",
     "TensorSpec",
+    "Typed",
+    "ValueKind",
+    "danielhanchen_gguf",
+    "devquasar_gguf",
+    "encoded",
     "faults",
     "hollow_checkpoint",
     "hollow_from_header",
+    "hollow_gguf",
     "hollow_safetensors",
+    "imatrix_gguf",
     "kimi_config",
+    "kimi_gguf",
+    "kimi_gguf_tensors",
     "kimi_k3",
     "kimi_k31_pro",
+    "kimi_mmproj",
     "kimi_tensors",
+    "split_gguf",
 ]

@@ -1,7 +1,7 @@
 """Serve full-size hollow Kimi checkpoints on the loopback, from a process of its own.
 
 Prints one line of JSON with the endpoint once it listens, and ends when its standard input does, so that it goes with
-the process that started it.
+the process that started it. The first model is ready then, any other is made when it is first asked for.
 """
 
 from __future__ import annotations
@@ -16,20 +16,30 @@ from kimi_inspect.testing.catalog import Repository
 from kimi_inspect.testing.hollow import HollowFile
 from kimi_inspect.testing.hub import LoopbackHub
 from kimi_inspect.testing.kimi import KIMI_K3_ID, KIMI_K31_PRO_COMMIT, KIMI_K31_PRO_ID, kimi_k3, kimi_k31_pro
+from kimi_inspect.testing.kimi_gguf import (
+    DANIELHANCHEN_GGUF_ID,
+    DEVQUASAR_GGUF_ID,
+    danielhanchen_gguf,
+    devquasar_gguf,
+)
 
 __all__ = ["main"]
 
 _MODELS: Mapping[str, tuple[str, str, Callable[[], dict[str, HollowFile]]]] = {
     "kimi-k3.1-pro": (KIMI_K31_PRO_ID, KIMI_K31_PRO_COMMIT, kimi_k31_pro),
     "kimi-k3": (KIMI_K3_ID, "", kimi_k3),
+    "kimi-k3.1-pro-gguf": (DEVQUASAR_GGUF_ID, "", devquasar_gguf),
+    "kimi-k3.1-pro-gguf-preliminary": (DANIELHANCHEN_GGUF_ID, "", danielhanchen_gguf),
 }
+_DEFAULT_MODEL = "kimi-k3.1-pro"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until standard input ends; return the exit status."""
     options = _parser().parse_args(arguments)
-    names = list(_MODELS) if options.model == "all" else [options.model]
-    repositories = [_repository(name) for name in names]
+    chosen = options.model or [_DEFAULT_MODEL]
+    names = list(_MODELS) if "all" in chosen else list(dict.fromkeys(chosen))
+    repositories = [_repository(name, at_once=name == names[0]) for name in names]
     with LoopbackHub(repositories, latency=options.latency, port=options.port) as hub:
         line = {
             "endpoint": hub.endpoint,
@@ -46,14 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kimi_inspect.testing", description=__doc__)
-    parser.add_argument("--model", choices=[*_MODELS, "all"], default="kimi-k3.1-pro")
+    parser.add_argument("--model", choices=[*_MODELS, "all"], action="append", help="may be given several times")
     parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="added to every answer")
     parser.add_argument("--port", type=int, default=0, help="the Hub's port (default: any that is free)")
     return parser
 
 
-def _repository(name: str) -> Repository:
+def _repository(name: str, *, at_once: bool) -> Repository:
     repo_id, commit, build = _MODELS[name]
+    if not at_once:
+        return Repository(repo_id=repo_id, files=build, commit=commit)
     files = build()
     # Digests and the index are made now, not in the first listing: whoever measures a client should not measure this.
     for file in files.values():

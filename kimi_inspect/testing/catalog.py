@@ -7,7 +7,7 @@ large one by the SHA-256 of its content and the SHA-1 of the pointer text that g
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -27,13 +27,14 @@ _MASK = "*" * 64
 class Repository:
     """A model repository as a test declares it.
 
-    `files` maps paths to their content. `commit` (40 hex digits) is derived from the content when empty; `branch`
-    and `tags` all point to it. `gated` is how access is granted (True stands for "auto"). `renamed_from` is a former
-    id that redirects here. `info` adds to, or replaces, what the model's metadata say.
+    `files` maps paths to their content, or is a function that makes such a mapping, called when it is first needed.
+    `commit` (40 hex digits) is derived from the content when empty; `branch` and `tags` all point to it. `gated` is how
+    access is granted (True stands for "auto"). `renamed_from` is a former id that redirects here. `info` adds to, or
+    replaces, what the model's metadata say.
     """
 
     repo_id: str
-    files: Files
+    files: Files | Callable[[], Files]
     _: KW_ONLY
     commit: str = ""
     branch: str = "main"
@@ -95,9 +96,15 @@ class Entry:
 class Snapshot:
     """The files of one commit."""
 
-    def __init__(self, files: Files, commit: str = "") -> None:
+    def __init__(self, files: Files | Callable[[], Files], commit: str = "") -> None:
+        self._files = files
         self._commit = commit
-        self.entries = {
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """The files by their paths, in order."""
+        files = self._files() if callable(self._files) else self._files
+        return {
             path: Entry(path, HollowFile(content) if isinstance(content, bytes) else content)
             for path, content in sorted(files.items())
         }

@@ -30,11 +30,16 @@ def test_a_process_of_its_own_serves_until_its_input_ends() -> None:
         assert process.wait(timeout=30) == 0
 
 
-def test_both_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO()))
     assert main(["--model", "all", "--latency", "0.5"]) == 0
     line = json.loads(capsys.readouterr().out)
-    assert line["repositories"] == ["moonshotai/Kimi-K3.1-Pro", "moonshotai/Kimi-K3"]
+    assert line["repositories"] == [
+        "moonshotai/Kimi-K3.1-Pro",
+        "moonshotai/Kimi-K3",
+        "DevQuasar/moonshotai.Kimi-K3.1-Pro-GGUF",
+        "danielhanchen/Kimi-K3.1-Pro-GGUF-Preliminary",
+    ]
     assert line["endpoint"] != line["cdn_origin"]
 
 

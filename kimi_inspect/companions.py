@@ -1,0 +1,149 @@
+"""Side files beside a checkpoint: found by what their metadata say, and chosen among alternatives.
+
+A GGUF file says itself what it is: `general.type` and `general.architecture` of llama.cpp's converter. Names only say
+where to look: files that bear the checkpoint's own name are its other quantizations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from kimi_inspect.errors import KimiInspectError
+from kimi_inspect.gguf import read_gguf_kind
+from kimi_inspect.planning import run
+from kimi_inspect.reading import workers
+from kimi_inspect.set_names import base_name, quant_label
+from kimi_inspect.sets import FileSet, Shelves, matching
+from kimi_inspect.sources import FileStore, ListedFile
+from kimi_inspect.values import Companion
+
+__all__ = ["IMATRIX", "SideFile", "chosen_sides", "companions_of", "look_into", "side_files"]
+
+VISION, DRAFT, OTHER = "vision", "draft", "other"
+IMATRIX = "imatrix"
+"""Statistics for quantization: neither a checkpoint nor a side file of one."""
+
+MAX_GROUPS = 8
+"""Groups of like-named files that are looked into; in a repository of more, they are models of their own."""
+
+_TYPES = {"imatrix": IMATRIX, "adapter": OTHER, "vocab": OTHER}
+_DRAFT_ARCHITECTURES = ("eagle", "eagle3", "mtp", "medusa", "dflash")
+_PRECISIONS = ("bf16", "f16", "fp16", "f32", "fp32")
+"""Precisions of one side file, from the one to count on."""
+
+
+@frozen(kw_only=True)
+class SideFile:
+    """A file set that is no model of its own, and its role."""
+
+    files: FileSet
+    role: str
+
+    @property
+    def alternative(self) -> tuple[str, str]:
+        """What all precisions of one side file share."""
+        return self.role, base_name(self.files.files[0].path)
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Order among alternatives: by precision, then the largest."""
+        label = (quant_label(self.files.files[0].path) or "").lower()
+        place = _PRECISIONS.index(label) if label in _PRECISIONS else len(_PRECISIONS)
+        return place, -(self.files.file_bytes or 0), self.files.name
+
+
+def look_into(store: FileStore, shelves: Shelves, chosen: FileSet | None, *, max_workers: int) -> dict[str, str | None]:
+    """Read of GGUF sets that may be side files what they are.
+
+    Args:
+        store: where they are.
+        shelves: all sets by their names.
+        chosen: the set to be opened; None while that is open.
+        max_workers: requests under way at a time.
+
+    Returns:
+        By the path of a set's first file its role; None for a model of its own.
+    """
+    if chosen is not None and chosen.format != "gguf":
+        return {}
+    groups: dict[str, list[FileSet]] = {}
+    for one in sorted(shelves.all, key=lambda one: one in shelves.sets):
+        if one.format == "gguf":
+            groups.setdefault(base_name(one.files[0].path), []).append(one)
+    if chosen is not None:
+        groups.pop(base_name(chosen.files[0].path), None)
+    elif len(groups) < 2:
+        return {}
+    looks = [(group, one) for group in list(groups.values())[:MAX_GROUPS] for one in _samples(group, store)]
+    with workers(store, max_workers) as pool:
+        kinds = list(pool.map(lambda look: _kind(store, look[1].files[0]), looks))
+    return {
+        member.files[0].path: kind
+        for (group, one), kind in zip(looks, kinds, strict=True)
+        for member in (group if len(_samples(group, store)) == 1 else [one])
+    }
+
+
+def _samples(group: Sequence[FileSet], store: FileStore) -> Sequence[FileSet]:
+    """Return the members of a group to look into: where a look costs a request, the smallest stands for all."""
+    return group if store.origin is None else [min(group, key=lambda one: one.file_bytes or 0)]
+
+
+def _kind(store: FileStore, file: ListedFile) -> str | None:
+    """Read what a GGUF file is; None for a model, and for what cannot be read."""
+    try:
+        source = store.open(file)
+        return role_of(run(read_gguf_kind(source.size, file=file.path), source.read))
+    except KimiInspectError:
+        return None
+
+
+def role_of(metadata: Mapping[str, Any]) -> str | None:
+    """Return the role that a file's metadata give it; None for a model of its own."""
+    kind, architecture = metadata.get("general.type"), metadata.get("general.architecture")
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if architecture is None and any(key.startswith("imatrix.") for key in metadata):
+        return IMATRIX
+    if architecture == "clip" or kind == "mmproj":
+        audio_only = metadata.get("clip.has_audio_encoder") and not metadata.get("clip.has_vision_encoder")
+        return OTHER if audio_only else VISION
+    return DRAFT if architecture in _DRAFT_ARCHITECTURES else None
+
+
+def side_files(shelves: Shelves, chosen: FileSet, roles: Mapping[str, str | None]) -> Iterator[SideFile]:
+    """Yield the side files of the chosen set: of its format, and no statistics."""
+    for one in shelves.all:
+        role = roles.get(one.files[0].path, DRAFT if one in shelves.side and one.format == "safetensors" else None)
+        if role not in (None, IMATRIX) and one.format == chosen.format and one != chosen:
+            yield SideFile(files=one, role=str(role))
+
+
+def chosen_sides(sides: Iterable[SideFile], wanted: bool | str | Sequence[str]) -> list[SideFile]:
+    """Return the side files to count: of alternatives the first by rank, never two.
+
+    Args:
+        sides: all there are.
+        wanted: True for all, False for none, or globs on their paths.
+    """
+    if wanted is False:
+        return []
+    globs = [] if wanted is True else [wanted] if isinstance(wanted, str) else list(wanted)
+    fitting = [one for one in sides if wanted is True or matching(one.files.files, globs)]
+    best: dict[tuple[str, str], SideFile] = {}
+    for one in sorted(fitting, key=lambda one: one.rank):
+        best.setdefault(one.alternative, one)
+    return list(best.values())
+
+
+def companions_of(sides: Iterable[SideFile], counted: Sequence[SideFile]) -> tuple[Companion, ...]:
+    """Return the side files as results name them, by path."""
+    found = [
+        Companion(path=file.path, bytes=file.size or 0, role=one.role, counted=one in counted)
+        for one in sides
+        for file in one.files.files
+    ]
+    return tuple(sorted(found, key=lambda item: item.path))

@@ -1,0 +1,151 @@
+"""Whether a set of files is whole, by the numbers in its names and by those in its parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kimi_inspect.findings import finding
+from kimi_inspect.sets import FileSet
+from kimi_inspect.sidecars import MAX_SHARDS, ShardName
+from kimi_inspect.values import Finding
+
+__all__ = ["missing_shards", "split_findings"]
+
+UNFINISHED = (".incomplete", ".part", ".crdownload", ".aria2", ".tmp")
+"""What downloading programs put behind the name of a file that is not whole yet."""
+
+
+def missing_shards(chosen: FileSet, others: Sequence[str] = ()) -> Iterator[Finding]:
+    """Yield what the names of a set promise and that is not there.
+
+    Args:
+        chosen: the set; of a pipeline's set, the parts in each folder.
+        others: paths of all files in the listing, for unfinished downloads among them.
+    """
+    groups: dict[tuple[str, int | None], list[ShardName]] = {}
+    for file in chosen.files:
+        name = ShardName.of(file.path)
+        groups.setdefault((name.set_name, name.count), []).append(name)
+    for names in groups.values():
+        yield from _missing(names, set(others))
+
+
+def _missing(names: Sequence[ShardName], others: set[str]) -> Iterator[Finding]:
+    count, numbers = names[0].count, {name.number for name in names}
+    if count is None or count > MAX_SHARDS:
+        return
+    first = first_number(numbers, count)
+    shortest = min(names, key=lambda name: name.digits)
+    missing = [shortest.sibling(number) for number in range(first, first + count) if number not in numbers]
+    if not missing:
+        return
+    message = f"{len(missing)} of {count} files are not there; totals are of what is there"
+    unfinished = [path + ending for path in missing for ending in UNFINISHED if path + ending in others]
+    if unfinished:
+        message += f"; an unfinished download lies beside: {unfinished[0]}"
+    yield finding(
+        "shard-missing",
+        missing[0],
+        message,
+        file=missing[0],
+        expected=count,
+        actual=count - len(missing),
+        count=len(missing),
+        examples=missing,
+    )
+
+
+def first_number(numbers: set[int | None], count: int) -> int:
+    """Return the number that the first of `count` files bears: 1, or 0 where some tool counts from there."""
+    return 0 if 0 in numbers and count not in numbers else 1
+
+
+def split_findings(parts: Sequence[tuple[str, Mapping[str, Any], int]], *, whole: bool) -> Iterator[Finding]:
+    """Yield where the numbers that GGUF parts bear in name and metadata disagree.
+
+    The keys are llama.cpp's: `split.no` counts from 0, `split.count` is the number of parts, `split.tensors.count` the
+    tensors in all of them.
+
+    Args:
+        parts: path, metadata and number of tensors of each part that was read.
+        whole: no part is missing or unread.
+    """
+    names = [ShardName.of(path) for path, _, _ in parts]
+    told = [metadata for _, metadata, _ in parts]
+    yield from _order_findings(parts, names)
+    yield from _count_findings(parts, names)
+    totals = {metadata.get("split.tensors.count") for metadata in told} - {None}
+    stored = sum(tensors for _, _, tensors in parts)
+    if whole and totals - {stored}:
+        wrong = next(path for path, metadata, _ in parts if metadata.get("split.tensors.count") in totals - {stored})
+        message = "the parts declare another number of tensors than they hold"
+        declared = min(totals - {stored}, key=str)
+        yield finding("tensor-total-wrong", wrong, message, file=wrong, expected=declared, actual=stored)
+
+
+def _order_findings(
+    parts: Sequence[tuple[str, Mapping[str, Any], int]], names: Sequence[ShardName]
+) -> Iterator[Finding]:
+    """Find parts whose `split.no` is not the place that the name gives, and numbers that two files bear."""
+    base = first_number({name.number for name in names}, names[0].count or 1) if names else 1
+    wrong = [
+        (path, name.number - base, metadata["split.no"])
+        for (path, metadata, _), name in zip(parts, names, strict=True)
+        if name.number is not None and metadata.get("split.no") not in (None, name.number - base)
+    ]
+    if wrong:
+        path, expected, actual = wrong[0]
+        message = "the part says by split.no that it stands elsewhere than its name says; parts are renumbered or mixed"
+        yield finding(
+            "shard-order",
+            path,
+            message,
+            file=path,
+            expected=expected,
+            actual=actual,
+            count=len(wrong),
+            examples=[item[0] for item in wrong],
+        )
+    twice = [number for number, times in Counter(name.number for name in names).items() if times > 1]
+    if twice and names[0].count is not None:
+        paths = [path for (path, _, _), name in zip(parts, names, strict=True) if name.number in twice]
+        yield finding(
+            "shard-order",
+            paths[0],
+            "two files bear the same number in one set",
+            file=paths[0],
+            count=len(paths),
+            examples=paths,
+        )
+
+
+def _count_findings(
+    parts: Sequence[tuple[str, Mapping[str, Any], int]], names: Sequence[ShardName]
+) -> Iterator[Finding]:
+    """Find parts whose `split.count` is not the number in their names; a part alone under a plain name lacks others."""
+    wrong = [
+        (path, name.count, metadata["split.count"])
+        for (path, metadata, _), name in zip(parts, names, strict=True)
+        if metadata.get("split.count") not in (None, name.count, *((0, 1) if name.count is None else ()))
+    ]
+    if not wrong:
+        return
+    path, expected, actual = wrong[0]
+    alone = expected is None
+    message = (
+        f"it is one of {actual} parts, and its name does not tell the others; loaders find none of them"
+        if alone
+        else "the part says by split.count that there are others than its name says"
+    )
+    yield finding(
+        "shard-missing" if alone else "split-count-disagrees",
+        path,
+        message,
+        file=path,
+        expected=actual if alone else expected,
+        actual=1 if alone else actual,
+        count=len(wrong),
+        examples=[item[0] for item in wrong],
+    )
