@@ -55,11 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     pairs = parser.parse_args().pairs
-    ours, theirs = [], []
+    ours, theirs, twice = [], [], []
     with hub() as endpoint:
         for _ in range(pairs):
             ours.append(measure("ours", endpoint))
             theirs.append(measure("huggingface_hub", endpoint))
+            twice.append(measure("second", endpoint))
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, {pairs} pairs, medians")
     print(f"{'measure':<34}{'kimi_inspect':>16}{'huggingface_hub':>18}{'ratio':>8}")
     for key, unit in (("seconds", "s"), ("requests", ""), ("body_bytes", ""), ("peak_megabytes", "MB")):
@@ -67,6 +68,11 @@ def main() -> None:
         print(f"{key + ' ' + unit:<34}{mine:>16,.2f}{other:>18,.2f}{mine / other:>8.3f}")
     mine, other = (runs[0]["body_bytes"] / ours[0]["header_bytes"] for runs in (ours, theirs))
     print(f"{'body bytes / header bytes':<34}{mine:>16.3f}{other:>18.3f}")
+    told = {key: statistics.median(run[key] for run in twice) for key in twice[0]}
+    print(
+        f"second look with kept headers: {told['second']:.2f} s after {told['first']:.2f} s, "
+        f"ratio {told['ratio']:.3f}, {told['requests']:.0f} requests, {told['body_bytes']:,.0f} body bytes"
+    )
     print(f"{'import, ms over a bare interpreter':<34}{import_milliseconds('import kimi_inspect'):>16.1f}")
     for share in ("0.25", "1", "4"):
         part = measure("meaning", share)
@@ -75,6 +81,13 @@ def main() -> None:
             f"{part['tensors']:>9,} tensors: classify and summarize {part['meaning_seconds']:.3f} s, "
             f"json.loads of the same headers {part['json_seconds']:.3f} s, ratio {ratio:.3f}"
         )
+    header = measure("tokenizer")
+    print(
+        f"GGUF header of {header['bytes']:,} bytes: {header['ours']:.3f} s, gguf.GGUFReader {header['gguf']:.2f} s, "
+        f"ratio {header['ours'] / header['gguf']:.4f}"
+    )
+    remote = measure("remote_gguf")
+    print(f"requests: unsplit GGUF {remote['single']}, GGUF in {remote['parts']} parts {remote['split']}")
 
 
 if __name__ == "__main__":

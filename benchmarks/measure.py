@@ -38,6 +38,66 @@ def ours(endpoint: str) -> dict[str, Any]:
     }
 
 
+def second(endpoint: str) -> dict[str, Any]:
+    """Look twice with one cache, empty at first."""
+    import huggingface_hub.hf_api  # noqa: F401
+
+    import kimi_inspect.opening
+    import kimi_inspect.summarizing
+
+    seconds, reports = [], []
+    for _ in range(2):
+        begun = time.perf_counter()
+        reports.append(kimi_inspect.inspect(REPOSITORY, endpoint=endpoint, token=False))
+        seconds.append(time.perf_counter() - begun)
+    assert reports[0] == reports[1]
+    return {
+        "ratio": seconds[1] / seconds[0],
+        "first": seconds[0],
+        "second": seconds[1],
+        "requests": reports[1].traffic.requests,
+        "body_bytes": reports[1].traffic.bytes_read,
+    }
+
+
+def tokenizer(_: str) -> dict[str, Any]:
+    """Time the header of one GGUF file with the tokenizer of Kimi beside gguf's own reader."""
+    import tempfile
+    from pathlib import Path
+
+    from gguf import GGUFReader
+
+    import kimi_inspect.opening
+    from kimi_inspect.testing import kimi_gguf
+
+    head = next(iter(kimi_gguf("MXFP4_MOE").values())).head
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "header.gguf")
+        path.write_bytes(head)
+        begun = time.perf_counter()
+        checkpoint = kimi_inspect.open_checkpoint(path)
+        ours_done = time.perf_counter()
+        reader = GGUFReader(path)
+        theirs_done = time.perf_counter()
+    assert set(reader.fields) >= set(checkpoint.metadata)
+    return {"bytes": len(head), "ours": ours_done - begun, "gguf": theirs_done - ours_done}
+
+
+def remote_gguf(_: str) -> dict[str, Any]:
+    """Count the requests for an unsplit GGUF file and for one in 34 parts beside side files."""
+    import kimi_inspect
+    from kimi_inspect.testing import LoopbackHub, Repository, danielhanchen_gguf, kimi_gguf
+
+    (single,) = kimi_gguf("UD-Q4_K_XL", parts=1).values()
+    repositories = [Repository("a/single", {"a.gguf": single}), Repository("a/split", danielhanchen_gguf())]
+    with LoopbackHub(repositories) as hub:
+        one, split = (
+            kimi_inspect.inspect(source, endpoint=hub.endpoint, token=False, cache=False)
+            for source in ("a/single", "a/split:UD-Q4_K_XL")
+        )
+    return {"single": one.traffic.requests, "split": split.traffic.requests, "parts": split.shard_count}
+
+
 def rival(endpoint: str) -> dict[str, Any]:
     from huggingface_hub import HfApi
     from huggingface_hub.utils import get_session
@@ -108,6 +168,9 @@ MEASUREMENTS: dict[str, Callable[[str], dict[str, Any]]] = {
     "ours": ours,
     "huggingface_hub": rival,
     "meaning": meaning,
+    "second": second,
+    "tokenizer": tokenizer,
+    "remote_gguf": remote_gguf,
 }
 
 if __name__ == "__main__":

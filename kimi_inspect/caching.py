@@ -46,6 +46,7 @@ class _Entry(msgspec.Struct):
     data_start: int
     names: memoryview
     ends: memoryview
+    alike: bytes
     kinds: list[tuple[str, tuple[int, ...], int | None]]
     kind: memoryview
     begin: memoryview
@@ -94,7 +95,7 @@ class HeaderCache:
             return
         try:
             payload = _ENCODER.encode(_entry(header, key))
-            same = _header(_DECODER.decode(payload))
+            same = _DECODER.decode(payload) if header.findings or header.metadata else header
         except (msgspec.MsgspecError, OverflowError, ValueError, TypeError):
             return
         if (same.findings, same.metadata) == (header.findings, header.metadata):
@@ -220,6 +221,7 @@ def _entry(header: Header, key: str) -> _Entry:
         data_start=header.data_start,
         names=memoryview(header.names.blob),
         ends=header.names.ends.astype("<i8").data.cast("B"),
+        alike=hashlib.blake2b(header.names.masked, digest_size=32).digest(),
         kinds=[(kind.dtype, kind.shape, kind.nbytes) for kind in header.kinds],
         kind=header.kind.astype("<i4").data.cast("B"),
         begin=header.begin.astype("<i8").data.cast("B"),
@@ -245,7 +247,7 @@ def _header(entry: _Entry) -> Header:
     fields: dict[str, Any] = {
         "file_bytes": entry.file_bytes,
         "data_start": entry.data_start,
-        "names": Names(bytes(entry.names), np.frombuffer(entry.ends, "<i8").astype(np.int64)),
+        "names": Names(bytes(entry.names), np.frombuffer(entry.ends, "<i8").astype(np.int64), entry.alike),
         "kinds": tuple(Kind(*kind) for kind in entry.kinds),
         "kind": np.frombuffer(entry.kind, "<i4").astype(np.int32),
         "begin": np.frombuffer(entry.begin, "<i8").astype(np.int64),

@@ -13,6 +13,8 @@ __all__ = ["Names"]
 
 SEPARATOR = b"\n"
 
+_DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else byte for byte in range(256))
+
 
 def _array(values: NDArray[np.int64]) -> NDArray[np.int64]:
     values.setflags(write=False)
@@ -26,10 +28,12 @@ class Names(Sequence[str]):
     Attributes:
         blob: the names in order, one newline between two.
         ends: int64 [n], where each name ends in `blob`, in bytes.
+        alike: a digest that names have in common which differ in digits alone, where somebody has worked it out.
     """
 
     blob: bytes
     ends: NDArray[np.int64] = field(converter=_array)
+    alike: bytes | None = None
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Names:
@@ -48,6 +52,11 @@ class Names(Sequence[str]):
         starts = np.zeros_like(self.ends)
         starts[1:] = self.ends[:-1] + 1
         return starts
+
+    @property
+    def masked(self) -> bytes:
+        """`blob` with each digit written as 0."""
+        return self.blob.translate(_DIGITS_TO_ZERO)
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -8,7 +8,7 @@ compressed-tensors stores it as `weight_packed` U8 [rows, columns / 2] and `weig
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -39,7 +39,7 @@ ROLES: dict[str, Role] = {
 """Last part of a name, and what it makes a tensor; anything else is a weight."""
 
 BLOCK_ROLES: dict[str, Role] = {"scale": Role.SCALE, "input_scale": Role.SCALE}
-"""The same in GGUF: NVFP4 has a scale for the whole tensor beside it."""
+"""The same in GGUF, where a weight stands beside: NVFP4 has a scale for the whole tensor."""
 
 PACKED = "weight_packed"
 SCALE = "weight_scale"
@@ -101,11 +101,17 @@ def block_packing(patterns: Patterns, kinds: Sequence[Kind], kind: NDArray[np.in
 
     Dimensions are those of the values, so their number is known even where the type is not.
     """
-    roles = np.array([_ROLE_CODES[_leaf_role(text, BLOCK_ROLES)] for text in patterns.texts] or [0])
+    texts = set(patterns.texts)
+    roles = np.array([_ROLE_CODES[_block_role(text, texts)] for text in patterns.texts] or [0])
     combined = kind.astype(np.int64) * len(Role) + roles[patterns.code]
     present, look = np.unique(combined, return_inverse=True)
     looks = [_block_look(kinds[code // len(Role)], _ROLES[code % len(Role)]) for code in present.tolist()]
     return Packing(looks, look.astype(np.int32), [])
+
+
+def _block_role(text: str, texts: Collection[str]) -> Role:
+    stem, _, leaf = text.rpartition(".")
+    return BLOCK_ROLES.get(leaf, Role.WEIGHT) if f"{stem}.weight" in texts else Role.WEIGHT
 
 
 def _block_look(kind: Kind, role: Role) -> Look:

@@ -20,7 +20,6 @@ __all__ = ["Patterns"]
 MAX_DIGITS = 18
 """Digits of one name that fit an int64; a name with more is a pattern of its own."""
 
-_DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else byte for byte in range(256))
 MAX_NUMBER = 999_999
 """Layers, blocks and experts are numbered up to this; a number beyond it is something else."""
 
@@ -50,12 +49,12 @@ class Patterns:
         code, key = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for names in parts:
             # Layers of one kind differ in their numbers alone: the names of most shards look like those of another.
-            blob = names.blob.translate(_DIGITS_TO_ZERO)
-            alike = seen.get(blob)
+            shape = names.alike or names.masked
+            alike = seen.get(shape)
             if alike is None or not np.array_equal(alike.ends, names.ends):
-                alike = _Alike.of(names, blob, masks)
+                alike = _Alike.of(names, names.masked, masks)
                 if not alike.literal.any():
-                    seen[blob] = alike
+                    seen[shape] = alike
             code.append(alike.code)
             key.append(alike.keys(names.blob))
         return cls(masks=list(masks), code=np.concatenate(code), key=np.concatenate(key))
