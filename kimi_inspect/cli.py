@@ -82,10 +82,22 @@ def _run(arguments: Sequence[str], *, source: str | None = None, **fixed: Any) -
         fixed: options that stand whatever the arguments say.
     """
     parsed = _parser(source).parse_args(arguments)
+    if "source" in parsed and parsed.source is None:
+        parsed.source = _swallowed_source(parsed)
     names = ("revision", "files", "endpoint", "token")
     options = {name: getattr(parsed, name) for name in names if hasattr(parsed, name)}
     status: int = parsed.verb(parsed, {**options, **fixed})
     return status
+
+
+def _swallowed_source(parsed: argparse.Namespace) -> str:
+    """Give back a SOURCE that stood behind `--companions` and was taken for its GLOB."""
+    globs = parsed.companions
+    if not globs or globs[-1] is True:
+        raise InvalidSourceError("the following arguments are required: SOURCE; see kimi-inspect show --help")
+    source: str = globs[-1]
+    globs[-1] = True
+    return source
 
 
 def _parser(source: str | None) -> _Parser:
@@ -117,9 +129,9 @@ def _common(source: str | None) -> _Parser:
     common.add_argument(
         "source",
         metavar="SOURCE",
-        nargs="?" if source else None,
+        nargs="?",
         default=source,
-        help="owner/name[@revision][:SET], a Hub address, ./folder, a path or address ending in .safetensors",
+        help="owner/name[@revision][:SET], a Hub address, ./folder, a path or address ending in .safetensors or .gguf",
     )
     common.add_argument("--json", action="store_true", help="JSON on standard output, and nothing else there")
     common.add_argument("--files", action="append", metavar="GLOB", help="only files whose path fits; may be repeated")
