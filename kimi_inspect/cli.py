@@ -113,6 +113,7 @@ def _parser(source: str | None) -> _Parser:
     ls.set_defaults(verb=_ls)
     show = verbs.add_parser("show", parents=[common], help="what a checkpoint holds, by component")
     show.add_argument("--by", choices=("component", "layer", "file", "encoding"), default="component", help="rows")
+    show.add_argument("--check-index", action="store_true", help="hold the index against the headers too")
     show.add_argument(
         "--fail-on", choices=("error", "warning"), default="error", help="findings that make the exit status 1"
     )
@@ -182,6 +183,7 @@ def _show(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
             companions=True if True in parsed.companions else parsed.companions or False,
             max_workers=parsed.jobs,
             cache=not parsed.no_cache,
+            check_index=parsed.check_index,
             progress=progress,
             **options,
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain, product
+from itertools import chain, product, zip_longest
 from math import prod
 from typing import Any, TypeVar
 
 from attrs import frozen
 
-__all__ = ["Inventory", "Template", "Unsaid", "said"]
+__all__ = ["Inventory", "Template", "Unsaid", "said", "shape_of"]
 
 T = TypeVar("T")
 
@@ -49,9 +49,36 @@ class Template:
         return _PLACE.split(self.text)[::2]
 
     @property
+    def shape(self) -> str:
+        """The text with each number, whether it stands there or may be filled in, written as one 0."""
+        return shape_of("0".join(self.parts))
+
+    @property
+    def places(self) -> list[Sequence[int] | str]:
+        """Every number of the names from left to right: what may stand there, or the digits that have to."""
+        places: list[Sequence[int] | str] = []
+        for index, part in enumerate(self.parts):
+            places += [self.numbers[index - 1]] if index else []
+            places += re.findall("[0-9]+", part)
+        return places
+
+    def name(self, index: int) -> str:
+        """Return the name at a place in the order of iteration."""
+        chosen = []
+        for numbers in reversed(self.numbers):
+            index, at = divmod(index, len(numbers))
+            chosen.append(str(numbers[at]))
+        return "".join(chain.from_iterable(zip_longest(self.parts, reversed(chosen), fillvalue="")))
+
+    @property
+    def filled(self) -> list[tuple[str, Sequence[int]]]:
+        """The places to fill in, in order, and what may stand in each."""
+        return [(place, getattr(self, place)) for place in _PLACE.findall(self.text)]
+
+    @property
     def numbers(self) -> list[Sequence[int]]:
         """What may stand in each place, in the order of the places."""
-        return [getattr(self, place) for place in _PLACE.findall(self.text)]
+        return [numbers for _, numbers in self.filled]
 
     def __len__(self) -> int:
         return prod(map(len, self.numbers))
@@ -83,7 +110,12 @@ class Inventory(AbstractSet[str]):
         self._templates = tuple(templates)
         self._matchers: dict[str, list[_Matcher]] = {}
         for template in self._templates:
-            self._matchers.setdefault(_shape("0".join(template.parts)), []).append(_Matcher(template))
+            self._matchers.setdefault(template.shape, []).append(_Matcher(template))
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """What the names are made from."""
+        return self._templates
 
     @classmethod
     def _from_iterable(cls, it: Iterable[T]) -> AbstractSet[T]:
@@ -98,7 +130,7 @@ class Inventory(AbstractSet[str]):
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
-        return any(matcher.matches(name) for matcher in self._matchers.get(_shape(name), ()))
+        return any(matcher.matches(name) for matcher in self._matchers.get(shape_of(name), ()))
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other)
@@ -109,5 +141,6 @@ class Inventory(AbstractSet[str]):
         return f"<Inventory of {len(self):,} tensors>"
 
 
-def _shape(name: str) -> str:
+def shape_of(name: str) -> str:
+    """Return a name with each number written as one 0."""
     return re.sub("[0-9]+", "0", name)

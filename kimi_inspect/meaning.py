@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.classifying import Classes, classify
@@ -19,15 +20,24 @@ from kimi_inspect.sums import exact_sum
 from kimi_inspect.table import COMPONENTS, Columns, TensorTable
 from kimi_inspect.values import Finding
 
-__all__ = ["understand"]
+__all__ = ["Meaning", "understand"]
 
 UNCLASSIFIED_SHARE = 0.001
 """Share of the bytes that may be `other` without a finding."""
 
 
+@frozen(eq=False, kw_only=True)
+class Meaning:
+    """What the tensors are: the table, the patterns of their names, and what does not add up."""
+
+    table: TensorTable
+    patterns: Patterns
+    findings: tuple[Finding, ...]
+
+
 def understand(
     headers: Sequence[tuple[str, Header]], config: Mapping[str, Any] | None, *, weights_format: str
-) -> tuple[TensorTable, tuple[Finding, ...]]:
+) -> Meaning:
     """Make the table of all tensors.
 
     Args:
@@ -73,7 +83,7 @@ def understand(
         )
     )
     findings = [*packing.findings, *_repeat_findings(table, repeated), *_unclassified(table)]
-    return table, tuple(findings)
+    return Meaning(table=table, patterns=patterns, findings=tuple(findings))
 
 
 def _joined(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kimi_inspect.caching import HeaderCache, cache_folder
 from kimi_inspect.companions import SideFile, chosen_sides, companions_of, look_into, side_files
+from kimi_inspect.completeness import find_lacks
 from kimi_inspect.copies import find_copies
 from kimi_inspect.errors import AmbiguousCheckpointError, MalformedHeaderError, SourceError
 from kimi_inspect.families import family_of
 from kimi_inspect.findings import finding, in_order
 from kimi_inspect.header import MAX_HEADER_BYTES
+from kimi_inspect.indexes import index_findings, promised_files
 from kimi_inspect.locating import Location, Source, locate
 from kimi_inspect.meaning import understand
 from kimi_inspect.reading import ReadOptions, ReadShard, read_shards, workers
@@ -96,6 +98,7 @@ class OpenOptions(TypedDict, total=False):
     endpoint: str | None
     max_workers: int
     cache: bool
+    check_index: bool
     arrays: bool
     max_header_bytes: int
     timeout: float
@@ -112,6 +115,7 @@ def open_checkpoint(
     endpoint: str | None = None,
     max_workers: int = 16,
     cache: bool = True,
+    check_index: bool = False,
     arrays: bool = False,
     max_header_bytes: int = MAX_HEADER_BYTES,
     timeout: float = DEFAULT_TIMEOUT,
@@ -130,6 +134,8 @@ def open_checkpoint(
         endpoint: address of the Hub; huggingface_hub's setting if None.
         max_workers: requests under way at a time.
         cache: keep parsed headers of files with a known digest, and use those that are kept.
+        check_index: hold the index of a sharded safetensors checkpoint against its headers; always done for files at
+            hand, where it costs no request.
         arrays: keep long arrays of GGUF metadata, a tokenizer's among them.
         max_header_bytes: longest header that is read, in bytes.
         timeout: seconds without a byte before a connection counts as dead.
@@ -161,11 +167,22 @@ def open_checkpoint(
         read = read_shards(store, wanted, options, progress=progress)
         config, findings = reading_config.result()
     own = read[: found.chosen.file_count]
-    findings += [] if files else [*missing_shards(found.chosen, [file.path for file in listing])]
+    findings += [] if files else _missing(store, found.chosen, listing)
     findings += [*find_copies(store, found.shelves.sets, found.chosen, own, options)]
     if options.cache:
         options.cache.trim()
-    return _checkpoint(store, found, counted, read, config, findings)
+    checkpoint = _checkpoint(store, found, counted, read, config, findings, partial=bool(files))
+    if files or not (check_index or store.origin is None):
+        return checkpoint
+    stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing)
+    return evolve(checkpoint, findings=in_order([*checkpoint.findings, *stale]), traffic=store.traffic)
+
+
+def _missing(store: FileStore, chosen: FileSet, listing: Sequence[ListedFile]) -> list[Finding]:
+    """Find missing shards: by the names, unless the index names just those that are there."""
+    missing = list(missing_shards(chosen, [file.path for file in listing]))
+    promised = promised_files(store, chosen, listing) if missing else None
+    return [] if promised and promised <= {file.path for file in listing} else missing
 
 
 @frozen(kw_only=True)
@@ -252,6 +269,8 @@ def _checkpoint(
     read: Sequence[ReadShard],
     config: dict[str, Any] | None,
     findings: Sequence[Finding],
+    *,
+    partial: bool,
 ) -> Checkpoint:
     chosen = found.chosen
     own = read[: chosen.file_count]
@@ -260,8 +279,8 @@ def _checkpoint(
         contradictory = isinstance(shard.error, MalformedHeaderError) and shard.error.contradictory
         if shard.error and (contradictory or not any(part.header for part in own)):
             raise shard.error
-    table, meaning = understand(headers, config, weights_format=chosen.format)
-    told = [*findings, *meaning, *(item for shard in read for item in _shard_findings(shard))]
+    meaning = understand(headers, config, weights_format=chosen.format)
+    told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
     if chosen.format == "gguf":
         parts = [(part.file.path, part.header.metadata or {}, len(part.header.names)) for part in own if part.header]
         told += split_findings(parts, whole=len(parts) == len(own) and not any(map(_is_missing, findings)))
@@ -270,13 +289,22 @@ def _checkpoint(
         for key, value in (shard.header.metadata or {} if shard.header else {}).items():
             metadata.setdefault(key, value)
     architecture = _architecture(metadata, config, chosen.format)
+    if not partial and not any(item.code in INCOMPLETE for item in told):
+        told += find_lacks(
+            meaning,
+            config,
+            metadata,
+            architecture=architecture,
+            weights_format=chosen.format,
+            side_roles=[side.role for side in found.sides],
+        )
     return Checkpoint(
         source=store.source,
         commit=store.commit,
         format=chosen.format,
         set_name=chosen.name,
         shards=tuple(map(_shard, read)),
-        tensors=table,
+        tensors=meaning.table,
         config=config,
         metadata=metadata,
         architecture=architecture,

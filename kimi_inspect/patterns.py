@@ -7,7 +7,7 @@ the numbers, the layer and the expert among them, come out as columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from attrs import frozen
@@ -64,6 +64,12 @@ class Patterns:
         """Each pattern with every number, however long, written as one 0: ``layers.0.w0``."""
         return [_NUMBER.sub(b"0", mask).decode() for mask in self.masks]
 
+    def sorted_rows(self) -> Callable[[int], NDArray[np.int64]]:
+        """Sort the rows by pattern once; return what gives those of one pattern, in file order."""
+        order = np.argsort(self.code.astype(np.min_scalar_type(max(len(self.masks), 1))), kind="stable")
+        bounds = np.searchsorted(self.code[order], np.arange(len(self.masks) + 1))
+        return lambda pattern: order[bounds[pattern] : bounds[pattern + 1]]
+
     def number(self, places: Sequence[int]) -> NDArray[np.int32]:
         """Return for each name one of its numbers.
 
@@ -81,6 +87,13 @@ class Patterns:
         found[found > MAX_NUMBER] = -1
         numbers[rows] = found
         return numbers
+
+    def numbers_of(self, code: int, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """Return for rows of one pattern their numbers from left to right: how many digits each, and int64 values."""
+        mask = self.masks[code]
+        cuts = [_cut(mask, place) for place in range(len(_NUMBER.findall(mask)))]
+        keys = self.key[rows]
+        return [(len(str(modulus)) - 1, keys // divisor % modulus) for divisor, modulus in cuts]
 
 
 def _cut(mask: bytes, place: int) -> tuple[int, int]:

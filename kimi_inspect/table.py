@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, overload
 
@@ -89,6 +89,11 @@ class TensorTable:
         """The columns of the whole checkpoint that this table shows, or shows a part of."""
         return self._columns
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of `columns` that this table shows."""
+        return self._rows
+
     def __getstate__(self) -> dict[str, Any]:
         # Hashes of bytes differ from process to process.
         return {**self.__dict__, "_by_hash": None}
@@ -147,10 +152,16 @@ class TensorTable:
             keep &= self._is(self._columns.shard, self._columns.paths, lambda path: path == shard)
         return TensorTable(self._columns, self._rows[keep])
 
+    def of_shards(self, paths: Collection[str]) -> TensorTable:
+        """Return the tensors of some shards, in the same order."""
+        return TensorTable(
+            self._columns, self._rows[self._is(self._columns.shard, self._columns.paths, paths.__contains__)]
+        )
+
     @property
     def name(self) -> NDArray[np.object_]:
         """Names as str; made anew at each call."""
-        return _objects(map(self._name, self._rows.tolist()))
+        return _objects(map(self.name_of, self._rows.tolist()))
 
     @property
     def dtype(self) -> NDArray[np.object_]:
@@ -257,30 +268,43 @@ class TensorTable:
         shard = int(self._columns.shard[row])
         return self._columns.names[shard].raw(row - self._first[shard])
 
-    def _name(self, row: int) -> str:
+    def name_of(self, row: int) -> str:
+        """Return the name in a row of `columns`."""
         return self._raw(row).decode()
 
-    def _find(self, name: str) -> int | None:
-        """Return the first row of that name. The index of hashes is made at the first call."""
+    def rows_of(self, names: Sequence[bytes]) -> NDArray[np.int64]:
+        """Return the first row of each name, -1 for one that is not there; names are UTF-8."""
+        hashes, rows = self._hashes()
+        wanted = np.fromiter(map(hash, names), np.int64, len(names))
+        place = np.searchsorted(hashes, wanted)
+        found = np.full(len(names), -1, np.int64)
+        for index in np.flatnonzero(place < len(hashes)).tolist():
+            at = int(place[index])
+            while at < len(hashes) and hashes[at] == wanted[index]:
+                if self._raw(int(rows[at])) == names[index]:
+                    found[index] = rows[at]
+                    break
+                at += 1
+        return found
+
+    def _hashes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the sorted hashes of all names, and their rows; made at the first call."""
         if self._by_hash is None:
             raw = chain.from_iterable(names.split(names.blob) for names in self._columns.names)
             hashes = np.fromiter(map(hash, raw), np.int64, len(self._columns.kind))[self._rows]
             order = np.argsort(hashes, kind="stable")
             self._by_hash = hashes[order], self._rows[order]
-        wanted = name.encode(errors="surrogatepass")
-        hashes, rows = self._by_hash
-        place = int(np.searchsorted(hashes, hash(wanted)))
-        while place < len(hashes) and hashes[place] == hash(wanted):
-            if self._raw(int(rows[place])) == wanted:
-                return int(rows[place])
-            place += 1
-        return None
+        return self._by_hash
+
+    def _find(self, name: str) -> int | None:
+        row = int(self.rows_of([name.encode(errors="surrogatepass")])[0])
+        return None if row < 0 else row
 
     def _info(self, row: int) -> TensorInfo:
         columns = self._columns
         kind, look = columns.kinds[columns.kind[row]], columns.looks[columns.look[row]]
         return TensorInfo(
-            name=self._name(row),
+            name=self.name_of(row),
             shape=look.shape,
             stored_shape=kind.shape,
             dtype=kind.dtype,

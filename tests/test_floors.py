@@ -14,10 +14,13 @@ PACKAGE = Path(kimi_inspect.__file__).parent
 
 FLOORS = (
     ("text", "errors", "components", "values", "findings", "dtypes", "names", "sums"),
-    ("planning", "sidecars", "set_names", "header", "safetensors", "gguf_types", "gguf_window", "gguf"),
+    ("planning", "sidecars", "set_names", "index_file", "header", "safetensors", "gguf_types", "gguf_window", "gguf"),
     ("sources", "forward", "http_status", "watchdog", "transport", "remote", "locating"),
     ("caching", "reading", "sets", "wholeness", "companions", "copies"),
-    ("patterns", "inventory", "rules", "table", "packing", "families", "expecting", "classifying", "meaning"),
+    (
+        *("patterns", "inventory", "rules", "declared", "forms", "table", "pairing", "packing", "families", "expecting"),
+        *("classifying", "meaning", "facts", "census", "comparing", "completeness", "index_check", "indexes"),
+    ),
     ("opening",),
     ("report", "summarizing"),
     ("tables", "demo", "cli", "__main__"),

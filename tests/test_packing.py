@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kimi_inspect as ki
-from kimi_inspect.packing import declared_packing
+from kimi_inspect.declared import declaration_of
 from kimi_inspect.testing import TensorSpec, hollow_safetensors
 
 MXFP4 = {"quantization_config": {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}}
@@ -161,4 +161,4 @@ def test_a_target_of_the_config_that_is_stored_unpacked_is_no_finding() -> None:
     ],
 )
 def test_what_a_config_declares(config: dict[str, Any] | None, packing: str | None) -> None:
-    assert declared_packing(config) == packing
+    assert declaration_of(config).sole == packing

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from kimi_inspect.components import Component
 from kimi_inspect.families import decoders, gguf_names, kimi_linear
 from kimi_inspect.inventory import Template
 from kimi_inspect.rules import Rule
 
-__all__ = ["EXPECTATIONS", "RULES", "family_of"]
+__all__ = ["ATTENTION_OF", "EXPECTATIONS", "RULES", "family_of"]
 
 RULES: dict[str, tuple[Rule, ...]] = {"safetensors": kimi_linear.RULES + decoders.RULES, "gguf": gguf_names.RULES}
 """For each format the rules for its names, in the order they are tried."""
@@ -20,6 +21,23 @@ EXPECTATIONS: dict[str, Callable[[Mapping[str, Any]], Iterator[Template]]] = {
     "kimi-k31": kimi_linear.expected_of_k3,
 }
 """For each family, by its normalised name, what turns a config into the names it promises."""
+
+_KIMI_LINEAR = frozenset({Component.KDA_ATTENTION, Component.MLA_ATTENTION})
+_MLA = frozenset({Component.MLA_ATTENTION})
+_HYBRID = frozenset({Component.LINEAR_ATTENTION})
+_PLAIN: frozenset[Component] = frozenset()
+
+ATTENTION_OF: dict[str, frozenset[Component]] = {
+    **dict.fromkeys(("kimi-k3", "kimi-k31", "kimi-linear"), _KIMI_LINEAR),
+    **dict.fromkeys(
+        ("kimi-k2", "kimi-k25", "kimi-vl", "deepseek-v2", "deepseek-v3", "deepseek-v32", "deepseek2"), _MLA
+    ),
+    **dict.fromkeys(("qwen3-next", "qwen3next", "mamba2", "nemotron-h", "jamba", "falcon-h1"), _HYBRID),
+    **dict.fromkeys(("llama", "llama4", "mistral", "mixtral", "qwen2", "qwen3", "qwen2-moe", "qwen3-moe"), _PLAIN),
+    **dict.fromkeys(("qwen2moe", "qwen3moe", "gpt-oss", "gemma", "gemma2", "gemma3", "gemma3-text"), _PLAIN),
+    **dict.fromkeys(("glm4-moe", "glm4moe", "minimax-m2", "phi3"), _PLAIN),
+}
+"""The special kinds of attention that models of a family have, besides the common one."""
 
 _CLASS_ENDING = re.compile(r"(For[A-Z]\w*|Model|LMHeadModel)$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

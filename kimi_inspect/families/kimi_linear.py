@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kimi_inspect.components import Component
+from kimi_inspect.declared import declaration_of
 from kimi_inspect.inventory import Template, Unsaid, said
-from kimi_inspect.packing import declared_packing
 from kimi_inspect.rules import Rule
 
 __all__ = ["RULES", "expected_of_k3"]
@@ -62,7 +62,7 @@ def expected_of_k3(config: Mapping[str, Any]) -> Iterator[Template]:
     layers = range(said(text, "num_hidden_layers", int))
     yield from _globals(text)
     yield from _attention(text, layers)
-    yield from _mlp(text, layers, packed=declared_packing(config))
+    yield from _mlp(text, layers, packed=declaration_of(config).sole)
     yield from _vision(vision)
 
 

@@ -1,6 +1,7 @@
 """Stand-ins for tests: hollow checkpoints with true headers, a Hub on the loopback that plays faults, and Kimi.
 
-Checkpoints are safetensors and GGUF; of Kimi K3.1 Pro there are the official one and four sets of GGUF parts.
+Checkpoints are safetensors and GGUF; of Kimi K3.1 Pro there are the official one, four sets of GGUF parts and builds of
+other makers. A small model comes in every encoding that tools write.
 
     from kimi_inspect.testing import LoopbackHub, Repository, faults, kimi_k31_pro
 
@@ -48,6 +49,20 @@ from kimi_inspect.testing.kimi import (
     kimi_k31_pro,
     kimi_tensors,
 )
+from kimi_inspect.testing.kimi_builds import (
+    AINSLEYMARKOV_ID,
+    BUILDS,
+    DPHN_ID,
+    INFERENCERLABS_ID,
+    PIPENETWORK_IDS,
+    UNSLOTH_ID,
+    VLLM_PROJECT_ID,
+    kimi_2bit,
+    kimi_mlx,
+    kimi_nf12,
+    kimi_pruned,
+    kimi_reap,
+)
 from kimi_inspect.testing.kimi_gguf import (
     DANIELHANCHEN_GGUF_ID,
     DEVQUASAR_GGUF_ID,
@@ -60,15 +75,24 @@ from kimi_inspect.testing.kimi_gguf import (
     kimi_gguf_tensors,
     kimi_mmproj,
 )
+from kimi_inspect.testing.packed import ENCODINGS, PackedModel, packed_model
 
 __all__ = [
+    "AINSLEYMARKOV_ID",
+    "BUILDS",
     "DANIELHANCHEN_GGUF_ID",
     "DEVQUASAR_GGUF_ID",
+    "DPHN_ID",
     "DTYPE_BITS",
+    "ENCODINGS",
     "GGML_TYPES",
+    "INFERENCERLABS_ID",
     "KIMI_K3_ID",
     "KIMI_K31_PRO_COMMIT",
     "KIMI_K31_PRO_ID",
+    "PIPENETWORK_IDS",
+    "UNSLOTH_ID",
+    "VLLM_PROJECT_ID",
     "ByteOrder",
     "Encoded",
     "Fault",
@@ -77,6 +101,7 @@ __all__ = [
     "HollowFile",
     "KimiRecipe",
     "LoopbackHub",
+    "PackedModel",
     "Precision",
     "Repository",
     "Served",
@@ -93,12 +118,18 @@ __all__ = [
     "hollow_gguf",
     "hollow_safetensors",
     "imatrix_gguf",
+    "kimi_2bit",
     "kimi_config",
     "kimi_gguf",
     "kimi_gguf_tensors",
     "kimi_k3",
     "kimi_k31_pro",
+    "kimi_mlx",
     "kimi_mmproj",
+    "kimi_nf12",
+    "kimi_pruned",
+    "kimi_reap",
     "kimi_tensors",
+    "packed_model",
     "split_gguf",
 ]

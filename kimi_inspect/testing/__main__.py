@@ -16,6 +16,15 @@ from kimi_inspect.testing.catalog import Repository
 from kimi_inspect.testing.hollow import HollowFile
 from kimi_inspect.testing.hub import LoopbackHub
 from kimi_inspect.testing.kimi import KIMI_K3_ID, KIMI_K31_PRO_COMMIT, KIMI_K31_PRO_ID, kimi_k3, kimi_k31_pro
+from kimi_inspect.testing.kimi_builds import (
+    AINSLEYMARKOV_ID,
+    BUILDS,
+    DPHN_ID,
+    INFERENCERLABS_ID,
+    PIPENETWORK_IDS,
+    UNSLOTH_ID,
+    VLLM_PROJECT_ID,
+)
 from kimi_inspect.testing.kimi_gguf import (
     DANIELHANCHEN_GGUF_ID,
     DEVQUASAR_GGUF_ID,
@@ -25,11 +34,20 @@ from kimi_inspect.testing.kimi_gguf import (
 
 __all__ = ["main"]
 
+_BUILD_NAMES: Mapping[str, str] = {
+    "kimi-k3.1-pro-copy": UNSLOTH_ID,
+    "kimi-k3.1-pro-mlx": INFERENCERLABS_ID,
+    "kimi-k3.1-pro-2bit": AINSLEYMARKOV_ID,
+    **{f"kimi-k3.1-pro-reap80-q{bits}": repo_id for bits, repo_id in PIPENETWORK_IDS.items()},
+    "kimi-k3.1-pro-nf12": DPHN_ID,
+    "kimi-k3.1-pro-pruned": VLLM_PROJECT_ID,
+}
 _MODELS: Mapping[str, tuple[str, str, Callable[[], dict[str, HollowFile]]]] = {
     "kimi-k3.1-pro": (KIMI_K31_PRO_ID, KIMI_K31_PRO_COMMIT, kimi_k31_pro),
     "kimi-k3": (KIMI_K3_ID, "", kimi_k3),
     "kimi-k3.1-pro-gguf": (DEVQUASAR_GGUF_ID, "", devquasar_gguf),
     "kimi-k3.1-pro-gguf-preliminary": (DANIELHANCHEN_GGUF_ID, "", danielhanchen_gguf),
+    **{name: (repo_id, "", BUILDS[repo_id]) for name, repo_id in _BUILD_NAMES.items()},
 }
 _DEFAULT_MODEL = "kimi-k3.1-pro"
 

@@ -16,19 +16,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 __all__ = [
     "DTYPE_BITS",
     "PIECE_BYTES",
     "REAL_DIGEST_LIMIT",
     "Files",
+    "HasBytes",
     "HollowFile",
     "TensorSpec",
+    "dealt",
     "header_json",
     "hollow_checkpoint",
     "hollow_from_header",
     "hollow_safetensors",
+    "in_data_order",
     "index_json",
     "index_lines",
     "small_files",
@@ -152,6 +155,17 @@ Files = Mapping[str, HollowFile | bytes]
 """The content of a repository, path to file; plain bytes are a file as they stand."""
 
 
+class HasBytes(Protocol):
+    """A tensor of any format."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Length in the data section, in bytes."""
+
+
+_Stored = TypeVar("_Stored", bound=HasBytes)
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A tensor as a safetensors header declares it: `dtype` in the header's spelling, `shape` outermost first."""
@@ -230,10 +244,35 @@ def small_files(config: Mapping[str, Any]) -> dict[str, HollowFile]:
     }
 
 
-def hollow_checkpoint(shards: Mapping[str, Sequence[TensorSpec]], config: Mapping[str, Any]) -> dict[str, HollowFile]:
+def dealt(tensors: Sequence[_Stored], count: int) -> list[list[_Stored]]:
+    """Deal the tensors out, in their order, to `count` parts of about the same bytes; a part may come out empty."""
+    total = sum(tensor.stored_bytes for tensor in tensors)
+    parts: list[list[_Stored]] = [[] for _ in range(count)]
+    begin = 0
+    for tensor in tensors:
+        # By its middle: a part then begins, and ends, at most half a tensor off its share.
+        parts[(begin + tensor.stored_bytes // 2) * count // total].append(tensor)
+        begin += tensor.stored_bytes
+    return parts
+
+
+def in_data_order(tensors: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Return the tensors as the standard writer puts them: by dtype, the last that it knows first, then by name."""
+    rank = {dtype: number for number, dtype in enumerate(DTYPE_BITS)}
+    return sorted(tensors, key=lambda tensor: (-rank[tensor.dtype], tensor.name))
+
+
+def hollow_checkpoint(
+    shards: Mapping[str, Sequence[TensorSpec]],
+    config: Mapping[str, Any],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    pad_to: int = 8,
+) -> dict[str, HollowFile]:
     """Return a whole repository, path to file: the shards, their index, config.json and a few small files.
 
-    `shards` maps each shard's path to its tensors in the order of their data.
+    `shards` maps each shard's path to its tensors in the order of their data. The headers are as in
+    `hollow_safetensors`.
     """
 
     def index() -> bytes:
@@ -241,7 +280,7 @@ def hollow_checkpoint(shards: Mapping[str, Sequence[TensorSpec]], config: Mappin
         return index_json((index_lines((t.name for t in tensors), path) for path, tensors in shards.items()), total)
 
     files = small_files(config)
-    files |= {path: hollow_safetensors(tensors) for path, tensors in shards.items()}
+    files |= {path: hollow_safetensors(tensors, metadata=metadata, pad_to=pad_to) for path, tensors in shards.items()}
     files["model.safetensors.index.json"] = HollowFile(index)
     return files
 

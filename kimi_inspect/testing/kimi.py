@@ -8,7 +8,7 @@ add up (1,561,293,160,568 bytes of K3.1 Pro shards, 1,560,936,091,448 of K3) are
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -30,10 +30,12 @@ __all__ = [
     "KIMI_K31_PRO_COMMIT",
     "KIMI_K31_PRO_ID",
     "LAYERS",
+    "Change",
     "Model",
     "kimi_config",
     "kimi_k3",
     "kimi_k31_pro",
+    "kimi_repository",
     "kimi_tensors",
 ]
 
@@ -44,6 +46,9 @@ LAYERS = 93
 EXPERTS = 896
 
 Model = Literal["kimi-k3.1-pro", "kimi-k3"]
+Change = Callable[[list[TensorSpec]], list[TensorSpec]]
+"""Takes the tensors of a shard and returns what is to be in it."""
+
 _CONFIG_FILES: Mapping[Model, str] = {"kimi-k3.1-pro": "kimi_k31_config.json", "kimi-k3": "kimi_k3_config.json"}
 
 # A row is a tensor's name below its prefix, its dtype and its shape. `{E}` stands for the expert, -1 for their number.
@@ -147,6 +152,10 @@ _LAYER_MARK = "#"
 _SHARD_MARK = "@"
 
 
+def _unchanged(tensors: list[TensorSpec]) -> list[TensorSpec]:
+    return tensors
+
+
 def kimi_config(model: Model, *, layers: int = LAYERS, experts: int = EXPERTS) -> dict[str, Any]:
     """Return the config.json of `model`, cut to the first `layers` layers and to `experts` experts a layer.
 
@@ -179,12 +188,32 @@ def kimi_tensors(config: Mapping[str, Any]) -> dict[str, list[TensorSpec]]:
 
 def kimi_k31_pro(*, layers: int = LAYERS, experts: int = EXPERTS) -> dict[str, HollowFile]:
     """Return the whole Kimi K3.1 Pro repository, path to file; or a small one of fewer layers and experts."""
-    return _repository(kimi_config("kimi-k3.1-pro", layers=layers, experts=experts))
+    return kimi_repository(kimi_config("kimi-k3.1-pro", layers=layers, experts=experts))
 
 
 def kimi_k3(*, layers: int = LAYERS, experts: int = EXPERTS) -> dict[str, HollowFile]:
     """Return the whole Kimi K3 repository, path to file; or a small one of fewer layers and experts."""
-    return _repository(kimi_config("kimi-k3", layers=layers, experts=experts))
+    return kimi_repository(kimi_config("kimi-k3", layers=layers, experts=experts))
+
+
+def kimi_repository(config: Mapping[str, Any], change: Change = _unchanged) -> dict[str, HollowFile]:
+    """Return the repository of this config, path to file, with each shard's tensors as `change` leaves them.
+
+    Each kind of layer is built once and its copies numbered: the order by name is the same under any number. `change`
+    sees a mark where the number of the layer will stand.
+    """
+    shards = list(_numbered_kinds(config, change))
+    paths = _shard_paths(len(shards))
+
+    def index() -> bytes:
+        numbered = zip(paths, shards, strict=True)
+        total = sum(kind.header[1] for kind, _ in shards)
+        return index_json((kind.index_lines(layer, path) for path, (kind, layer) in numbered), total)
+
+    files = small_files(config)
+    files |= {path: kind.shard(layer) for path, (kind, layer) in zip(paths, shards, strict=True)}
+    files["model.safetensors.index.json"] = HollowFile(index)
+    return files
 
 
 @dataclass(frozen=True)
@@ -209,31 +238,15 @@ class _Kind:
         return self.lines.replace(_LAYER_MARK.encode(), layer.encode()).replace(_SHARD_MARK.encode(), path.encode())
 
 
-def _repository(config: Mapping[str, Any]) -> dict[str, HollowFile]:
-    """Build each kind of layer once and number the copies: the order by name is the same under any number."""
-    shards = list(_numbered_kinds(config))
-    paths = _shard_paths(len(shards))
-
-    def index() -> bytes:
-        numbered = zip(paths, shards, strict=True)
-        total = sum(kind.header[1] for kind, _ in shards)
-        return index_json((kind.index_lines(layer, path) for path, (kind, layer) in numbered), total)
-
-    files = small_files(config)
-    files |= {path: kind.shard(layer) for path, (kind, layer) in zip(paths, shards, strict=True)}
-    files["model.safetensors.index.json"] = HollowFile(index)
-    return files
-
-
-def _numbered_kinds(config: Mapping[str, Any]) -> Iterator[tuple[_Kind, str]]:
+def _numbered_kinds(config: Mapping[str, Any], change: Change) -> Iterator[tuple[_Kind, str]]:
     kinds: dict[tuple[bool, bool], _Kind] = {}
     for layer in range(config["text_config"]["num_hidden_layers"]):
         key = (_is_full_attention(config, layer), _is_dense(config, layer))
         if key not in kinds:
-            kinds[key] = _Kind(tuple(_layer_tensors(config, layer, _LAYER_MARK)))
+            kinds[key] = _Kind(tuple(change(_layer_tensors(config, layer, _LAYER_MARK))))
         yield kinds[key], str(layer)
     for tensors in _other_shards(config):
-        yield _Kind(tuple(tensors)), ""
+        yield _Kind(tuple(change(tensors))), ""
 
 
 def _layer_tensors(config: Mapping[str, Any], layer: int, number: str) -> list[TensorSpec]:

@@ -7,12 +7,12 @@ apart. The recipes follow the published sets, whose sizes in bytes the whole set
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from kimi_inspect.testing.gguf import GgufTensor, hollow_gguf, split_gguf
-from kimi_inspect.testing.hollow import HollowFile
+from kimi_inspect.testing.hollow import HollowFile, dealt
 from kimi_inspect.testing.kimi import EXPERTS, KIMI_K31_PRO_ID, LAYERS, kimi_config
 from kimi_inspect.testing.kimi_metadata import TOKENS, mmproj_metadata, text_metadata
 
@@ -189,7 +189,7 @@ def kimi_gguf(
     count = parts or build.parts
     tensors = kimi_gguf_tensors(recipe, layers=layers, experts=experts)
     bare = min(build.bare, count - 1)
-    shares = [*([] for _ in range(bare)), *_shares(tensors, count - bare)]
+    shares = [*([] for _ in range(bare)), *dealt(tensors, count - bare)]
     config = kimi_config("kimi-k3.1-pro", layers=layers, experts=experts)["text_config"]
     metadata = text_metadata(config, tokens, file_type=build.file_type, template_bytes=build.template_bytes)
     return split_gguf(build.stem, shares, metadata)
@@ -246,18 +246,6 @@ def _typed(rows: Iterable[_Row], prefix: str, types: Mapping[str, str], experts:
         GgufTensor(prefix + name, types[kind], tuple(experts if dim == _EXPERT_COUNT else dim for dim in dims))
         for name, kind, dims in sorted(rows)
     ]
-
-
-def _shares(tensors: Sequence[GgufTensor], count: int) -> list[list[GgufTensor]]:
-    """Deal the tensors out, in their order, to `count` parts of about the same bytes; a part may come out empty."""
-    total = sum(tensor.stored_bytes for tensor in tensors)
-    shares: list[list[GgufTensor]] = [[] for _ in range(count)]
-    begin = 0
-    for tensor in tensors:
-        # By its middle: a part then begins, and ends, at most half a tensor off its share.
-        shares[(begin + tensor.stored_bytes // 2) * count // total].append(tensor)
-        begin += tensor.stored_bytes
-    return shares
 
 
 def _readme(name: str) -> dict[str, HollowFile]:

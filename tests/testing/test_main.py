@@ -10,6 +10,7 @@ import pytest
 from testing.raw_client import ask
 
 from kimi_inspect import testing
+from kimi_inspect.testing import BUILDS
 from kimi_inspect.testing.__main__ import main
 
 
@@ -39,6 +40,7 @@ def test_all_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         "moonshotai/Kimi-K3",
         "DevQuasar/moonshotai.Kimi-K3.1-Pro-GGUF",
         "danielhanchen/Kimi-K3.1-Pro-GGUF-Preliminary",
+        *BUILDS,
     ]
     assert line["endpoint"] != line["cdn_origin"]
 

@@ -1,0 +1,114 @@
+"""What a config.json or GGUF metadata declare of a model: read in one place, in the spellings that models use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+__all__ = ["Facts", "facts_of", "text_levels"]
+
+TEXT_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
+LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
+EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "expert_counts")
+DRAFT_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+
+MAX_COUNT = 1_000_000
+"""A config that declares more layers or experts is not believed."""
+
+
+@frozen(kw_only=True)
+class Facts:
+    """What is declared; None for what is not said.
+
+    Attributes:
+        layers: layers of the language stack, without draft layers.
+        experts: routed experts a layer.
+        experts_by_layer: the same where layers differ, in the order of the layers that have any.
+        draft_layers: draft layers, behind the others.
+        vision, audio: there is such a tower.
+        indexer: attention is sparse, with an indexer.
+        tied: the head uses the embeddings' weights.
+    """
+
+    layers: int | None = None
+    experts: int | None = None
+    experts_by_layer: tuple[int, ...] | None = None
+    draft_layers: int | None = None
+    vision: bool = False
+    audio: bool = False
+    indexer: bool = False
+    tied: bool | None = None
+
+
+def facts_of(config: Mapping[str, Any] | None, metadata: Mapping[str, Any], *, weights_format: str) -> Facts:
+    """Read what a GGUF file declares of itself, or else a config."""
+    if weights_format == "gguf":
+        return _of_metadata(metadata)
+    return _of_config(config or {})
+
+
+def text_levels(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the levels of a config where facts of the language model may stand, the model's own first."""
+    for key in TEXT_KEYS:
+        level = config.get(key)
+        if isinstance(level, Mapping):
+            yield level
+    yield config
+
+
+def _of_config(config: Mapping[str, Any]) -> Facts:
+    levels = list(text_levels(config))
+    experts = next(filter(None, (_value(levels, key, (int, list)) for key in EXPERT_KEYS)), None)
+    dsa = _value(levels, "dsa_config", (dict,))
+    return Facts(
+        layers=_first_count(levels, LAYER_KEYS),
+        experts=experts if _is_count(experts) else None,
+        experts_by_layer=_each(experts),
+        draft_layers=_first_count(levels, DRAFT_KEYS),
+        vision=bool(config.get("vision_config")),
+        audio=bool(config.get("audio_config")),
+        indexer=bool(dsa) or _is_count(_value(levels, "index_topk", (int,))),
+        tied=_value([*levels[-1:], *levels[:-1]], "tie_word_embeddings", (bool,)),
+    )
+
+
+def _of_metadata(metadata: Mapping[str, Any]) -> Facts:
+    architecture = metadata.get("general.architecture")
+
+    def said(key: str) -> int | None:
+        value = metadata.get(f"{architecture}.{key}")
+        return value if _is_count(value) else None
+
+    blocks, drafts, experts = (
+        said("block_count"),
+        said("nextn_predict_layers"),
+        metadata.get(f"{architecture}.expert_count"),
+    )
+    return Facts(
+        layers=None if blocks is None or architecture == "clip" else max(blocks - (drafts or 0), 0),
+        experts=said("expert_count") or None,
+        experts_by_layer=_each(experts),
+        draft_layers=drafts,
+        indexer=said("attention.indexer.head_count") is not None,
+    )
+
+
+def _each(value: object) -> tuple[int, ...] | None:
+    return tuple(value) if isinstance(value, list) and value and all(map(_is_count, value)) else None
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
+
+
+def _first_count(levels: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> int | None:
+    listed = list(levels)
+    found = (_value(listed, key, (int,)) for key in keys)
+    return next((value for value in found if _is_count(value)), None)
+
+
+def _value(levels: Iterable[Mapping[str, Any]], key: str, kinds: tuple[type, ...]) -> Any:
+    """Return what the first level says under a key, if it is of one of these types."""
+    return next((level[key] for level in levels if type(level.get(key)) in kinds), None)

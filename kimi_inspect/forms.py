@@ -1,0 +1,303 @@
+"""The forms in which weights are packed: what a weight and the tensors beside it determine together.
+
+Each function looks at one weight: the shapes and types of the tensors that share its module's name, and what the config
+says. Sources: OCP Microscaling specification 1.0 (MXFP4, MXFP8: a power-of-two scale for 32 values); NVIDIA's NVFP4 (an
+FP8 scale for 16 values, another for the whole tensor); compressed-tensors, AutoGPTQ, AutoAWQ, bitsandbytes and MLX for
+their own layouts; DeepSeek V3's report for FP8 in blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from attrs import frozen
+
+from kimi_inspect.declared import Spec
+from kimi_inspect.header import Kind
+from kimi_inspect.values import Role
+
+__all__ = ["CONTAINERS", "LEAVES", "MAINS", "SCALES", "Verdict", "decide"]
+
+LEAVES: dict[str, Role] = {
+    "weight_packed": Role.WEIGHT,
+    "weight": Role.WEIGHT,
+    "qweight": Role.WEIGHT,
+    "_blocks": Role.WEIGHT,
+    "weight_scale": Role.SCALE,
+    "weight_scale_inv": Role.SCALE,
+    "weight_scale_2": Role.SCALE,
+    "weight_global_scale": Role.SCALE,
+    "input_scale": Role.SCALE,
+    "input_global_scale": Role.SCALE,
+    "k_scale": Role.SCALE,
+    "v_scale": Role.SCALE,
+    "scales": Role.SCALE,
+    "scale": Role.SCALE,
+    "_scales": Role.SCALE,
+    "SCB": Role.SCALE,
+    "weight.absmax": Role.SCALE,
+    "weight.nested_absmax": Role.SCALE,
+    "weight_zero_point": Role.ZERO_POINT,
+    "input_zero_point": Role.ZERO_POINT,
+    "qzeros": Role.ZERO_POINT,
+    "biases": Role.ZERO_POINT,
+    "weight_shape": Role.BOOKKEEPING,
+    "weight_g_idx": Role.BOOKKEEPING,
+    "g_idx": Role.BOOKKEEPING,
+    "weight_format": Role.BOOKKEEPING,
+    "weight.quant_map": Role.BOOKKEEPING,
+    "weight.nested_quant_map": Role.BOOKKEEPING,
+    "weight.quant_state.bitsandbytes__nf4": Role.BOOKKEEPING,
+    "weight.quant_state.bitsandbytes__fp4": Role.BOOKKEEPING,
+}
+"""Last parts of names, and what the tensors are for. One that starts with `_` hangs on the module's own last part."""
+
+MAINS = ("weight_packed", "_blocks", "qweight", "weight")
+"""Those that hold the values."""
+
+SCALES: dict[str, tuple[str, ...]] = {
+    "weight_packed": ("weight_scale",),
+    "_blocks": ("_scales",),
+    "qweight": ("scales",),
+    "weight": ("weight_scale", "weight_scale_inv", "scales", "scale", "SCB", "weight.absmax"),
+}
+"""For each of them what its scale may be called."""
+
+CONTAINERS = frozenset({"U8", "I8", "U16", "I16", "U32", "I32"})
+"""Types that hold packed values where they are the type of a weight."""
+
+MX_GROUP, NV_GROUP = 32, 16
+FP8_BLOCK = (128, 128)
+_MX_SCALES = ("U8", "F8_E8M0")
+_BITS = {"U8": 8, "I8": 8, "I32": 32, "U32": 32}
+
+
+@frozen(kw_only=True)
+class Verdict:
+    """What a weight turns out to be.
+
+    Attributes:
+        encoding: as in `TensorInfo`.
+        shape: of the values; None where only their number is known.
+        parameters: how many values.
+        group_size: values that share one scale.
+        by_tensors: the tensors alone determine it; else the config was believed.
+        misfit: a tensor beside the weight that has not the shape it should have, and that shape.
+    """
+
+    encoding: str
+    shape: tuple[int, ...] | None
+    parameters: int
+    group_size: int | None = None
+    by_tensors: bool = True
+    misfit: tuple[str, tuple[int, ...]] | None = None
+
+
+def decide(main: str, tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    """Say what a weight is; None if nothing determines it, or if it is not packed at all.
+
+    Args:
+        main: the last part of the weight's name, one of `MAINS`.
+        tensors: the tensors of its module by the last part of their names, itself among them.
+        spec: what the config says of it.
+    """
+    if not tensors[main].shape:
+        return None
+    return _FORMS[main](tensors, spec)
+
+
+def _grouped(
+    encoding: str, shape: tuple[int, ...], group: int, scale: tuple[str, Kind] | None, *, by_tensors: bool = True
+) -> Verdict:
+    """Make the verdict for values in groups along the last dimension, each group with one scale."""
+    misfit = None
+    if scale is not None:
+        expected = (*shape[:-1], -(-shape[-1] // group))
+        misfit = None if scale[1].shape == expected else (scale[0], expected)
+    return Verdict(
+        encoding=encoding,
+        shape=shape,
+        parameters=prod(shape),
+        group_size=group,
+        by_tensors=by_tensors and scale is not None,
+        misfit=misfit,
+    )
+
+
+def _widened(shape: tuple[int, ...], times: int) -> tuple[int, ...]:
+    return (*shape[:-1], shape[-1] * times)
+
+
+def _fp4(weight: Kind, scale: tuple[str, Kind] | None, spec: Spec | None) -> Verdict | None:
+    """Two values a byte; the type of the scales tells MXFP4 from NVFP4."""
+    shape = _widened(weight.shape, 2)
+    if scale is None:
+        group = {"mxfp4": MX_GROUP, "nvfp4": NV_GROUP}.get(spec.encoding or "") if spec else None
+        return _grouped(str(spec.encoding), shape, group, None) if spec and group else None
+    if scale[1].dtype in _MX_SCALES:
+        return _grouped("mxfp4", shape, MX_GROUP, scale)
+    return _grouped("nvfp4", shape, NV_GROUP, scale) if scale[1].dtype == "F8_E4M3" else None
+
+
+def _compressed(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    """compressed-tensors: FP4 in bytes, or integers in words of 32 bits, as many a word as are whole in it."""
+    weight, scale = tensors["weight_packed"], _of(tensors, "weight_scale")
+    if weight.dtype == "U8":
+        return _fp4(weight, scale, spec)
+    if weight.dtype != "I32" or spec is None or not spec.bits or spec.bits > 32:
+        return None
+    shape = _widened(weight.shape, 32 // spec.bits)
+    encoding = f"int{spec.bits}"
+    if spec.group_size is None or scale is None:
+        return Verdict(encoding=encoding, shape=shape, parameters=prod(shape), by_tensors=False)
+    # The last word of a row may be filled up; the scales tell how far.
+    told = scale[1].shape[-1] * spec.group_size if scale[1].shape else 0
+    if 0 <= shape[-1] - told < 32 // spec.bits:
+        shape = (*shape[:-1], told)
+    return _grouped(encoding, shape, spec.group_size, scale, by_tensors=False)
+
+
+def _of(tensors: Mapping[str, Kind], *names: str) -> tuple[str, Kind] | None:
+    return next(((name, tensors[name]) for name in names if name in tensors), None)
+
+
+def _blocks(tensors: Mapping[str, Kind], _: Spec | None) -> Verdict | None:
+    """gpt-oss: MXFP4 as [experts, rows, groups, 16] bytes and [experts, rows, groups] scales."""
+    weight, scale = tensors["_blocks"], _of(tensors, "_scales")
+    if weight.dtype != "U8" or len(weight.shape) < 2 or weight.shape[-1] * 2 != MX_GROUP:
+        return None
+    return _grouped("mxfp4", (*weight.shape[:-2], weight.shape[-2] * MX_GROUP), MX_GROUP, scale)
+
+
+def _qweight(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    """GPTQ packs along the rows, AWQ along the columns of a matrix stored [in, out]; scales are [groups, out]."""
+    weight, scales = tensors["qweight"], tensors.get("scales")
+    if weight.dtype != "I32" or len(weight.shape) != 2:
+        return None
+    if scales is None or len(scales.shape) != 2:
+        return _integers(spec, (weight.shape[1], weight.shape[0])) if spec and spec.bits else None
+    (rows, columns), (groups, out) = weight.shape, scales.shape
+    zeros = tensors.get("qzeros")
+    if columns != out:  # AWQ
+        bits, rest = divmod(32 * columns, out) if out else (0, 1)
+        return None if rest or not bits else _counted(bits, (out, rows), groups)
+    bits, rest = divmod(32 * zeros.shape[-1], out) if zeros is not None and zeros.shape and out else (0, 0)
+    order = tensors.get("g_idx")
+    if not bits and order is not None and order.shape and order.shape[0]:
+        bits, rest = divmod(32 * rows, order.shape[0])
+    by_tensors = bool(bits)
+    bits = bits or (spec.bits or 0 if spec else 0)
+    if rest or not bits or 32 * rows % bits:
+        return None
+    return _counted(bits, (out, 32 * rows // bits), groups, by_tensors=by_tensors)
+
+
+def _counted(bits: int, shape: tuple[int, int], groups: int, *, by_tensors: bool = True) -> Verdict:
+    return Verdict(
+        encoding=f"int{bits}",
+        shape=shape,
+        parameters=prod(shape),
+        group_size=shape[1] // groups if groups and shape[1] % groups == 0 else None,
+        by_tensors=by_tensors,
+    )
+
+
+def _integers(spec: Spec, words: tuple[int, int]) -> Verdict | None:
+    """Believe the config where a GPTQ weight has lost its scales."""
+    bits = spec.bits or 0
+    if not bits or 32 * words[1] % bits:
+        return None
+    return _counted(bits, (words[0], 32 * words[1] // bits), 0, by_tensors=False)
+
+
+def _weight(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    """A weight under its plain name: the type says which forms come into question."""
+    weight = tensors["weight"]
+    if weight.dtype == "U32":
+        return _mlx(tensors, spec)
+    if weight.dtype == "U8":
+        return _bitsandbytes(tensors) or _fp4_by_scale(tensors, spec)
+    if weight.dtype == "I8":
+        return _bytes(tensors)
+    return _fp8(tensors, spec) if weight.dtype.startswith("F8_E") else None
+
+
+def _fp4_by_scale(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    scale = _of(tensors, "weight_scale", "scale")
+    return _fp4(tensors["weight"], scale, spec) if scale else None
+
+
+def _bitsandbytes(tensors: Mapping[str, Kind]) -> Verdict | None:
+    """bitsandbytes: a column of bytes, two values in each; the shape lies in the state, in the body of the file."""
+    for kind in ("nf4", "fp4"):
+        if f"weight.quant_state.bitsandbytes__{kind}" in tensors:
+            values = 2 * prod(tensors["weight"].shape)
+            blocks = prod(tensors["weight.absmax"].shape) if "weight.absmax" in tensors else 0
+            group = values // blocks if blocks and values % blocks == 0 else None
+            encoding = "nf4" if kind == "nf4" else "bnb_fp4"
+            return Verdict(encoding=encoding, shape=None, parameters=values, group_size=group)
+    return None
+
+
+def _bytes(tensors: Mapping[str, Kind]) -> Verdict | None:
+    """Signed bytes: bitsandbytes' or another int8, or two FP4 values where the scale is a power of two for 32."""
+    weight = tensors["weight"]
+    scale = _of(tensors, "weight_scale", "scale")
+    if scale and scale[1].dtype in _MX_SCALES:
+        return _grouped("mxfp4", _widened(weight.shape, 2), MX_GROUP, scale)
+    if "SCB" in tensors or scale:
+        encoding = "bnb_int8" if "SCB" in tensors else "int8"
+        return Verdict(encoding=encoding, shape=weight.shape, parameters=prod(weight.shape))
+    return None
+
+
+def _fp8(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    """FP8 with one scale for a block or a group; with one for a row or for all it is a plain type."""
+    weight, scale = tensors["weight"], _of(tensors, "weight_scale_inv", "weight_scale", "scale")
+    if scale is None or len(weight.shape) < 2 or len(scale[1].shape) != len(weight.shape):
+        return None
+    groups = (*weight.shape[:-1], -(-weight.shape[-1] // MX_GROUP))
+    if scale[1].dtype in _MX_SCALES and scale[1].shape == groups:
+        return _grouped("mxfp8", weight.shape, MX_GROUP, scale)
+    block = (spec.block if spec else None) or FP8_BLOCK
+    expected = (
+        *weight.shape[:-2],
+        *(-(-side // step) for side, step in zip(weight.shape[-2:], block, strict=True)),
+    )
+    fits = scale[1].shape == expected
+    if not fits and (scale[0] == "weight_scale" or not (spec and spec.block)):
+        return None
+    return Verdict(
+        encoding="fp8_block",
+        shape=weight.shape,
+        parameters=prod(weight.shape),
+        group_size=block[1],
+        by_tensors=fits,
+        misfit=None if fits else (scale[0], expected),
+    )
+
+
+def _mlx(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    """MLX: values packed bit by bit in words of 32; without biases the scales' share of the row tells the mode."""
+    weight, scales = tensors["weight"], _of(tensors, "scales")
+    if scales is None or not scales[1].shape or scales[1].shape[:-1] != weight.shape[:-1]:
+        return None
+    words, groups = weight.shape[-1], scales[1].shape[-1]
+    if scales[1].dtype == "U8" and "biases" not in tensors:
+        for encoding, bits, group in (("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)):
+            if words * 32 // bits == groups * group:
+                return _grouped(encoding, _widened(weight.shape, 32 // bits), group, scales)
+        return None
+    if spec is None or not spec.bits or not spec.group_size or "biases" not in tensors:
+        return None
+    shape = (*weight.shape[:-1], words * 32 // spec.bits)
+    return _grouped(f"affine{spec.bits}", shape, spec.group_size, scales, by_tensors=False)
+
+
+_FORMS: dict[str, Callable[[Mapping[str, Kind], Spec | None], Verdict | None]] = {
+    "weight_packed": _compressed,
+    "_blocks": _blocks,
+    "qweight": _qweight,
+    "weight": _weight,
+}

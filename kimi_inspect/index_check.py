@@ -1,0 +1,160 @@
+"""The index of a safetensors checkpoint held against the headers of its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+from attrs import define, field
+
+from kimi_inspect.errors import UnsafePathError
+from kimi_inspect.findings import MAX_EXAMPLES, finding
+from kimi_inspect.index_file import IndexFormatError, IndexReader
+from kimi_inspect.sidecars import ShardName
+from kimi_inspect.sums import exact_sum
+from kimi_inspect.table import TensorTable
+from kimi_inspect.text import printable
+from kimi_inspect.values import Finding
+
+__all__ = ["check_index"]
+
+BATCH = 1 << 16
+
+
+@define
+class _Tally:
+    """Names under one cause: how many, and the first of them with the file that the index gives."""
+
+    count: int = 0
+    examples: list[tuple[str, str]] = field(factory=list)
+
+    def add(self, name: bytes, file: str) -> None:
+        self.count += 1
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append((printable(name.decode(errors="backslashreplace")), file))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.examples]
+
+
+def check_index(
+    pieces: Iterable[bytes],
+    path: str,
+    table: TensorTable,
+    *,
+    listed: Collection[str],
+    shards: Sequence[str],
+    whole: bool,
+) -> list[Finding]:
+    """Compare an index with the tensors that are there.
+
+    Args:
+        pieces: its bytes, in order.
+        path: its path.
+        table: the tensors of the shards that were read.
+        listed: paths of all files in the listing.
+        shards: paths of the shards that were read.
+        whole: these are all the shards of the set.
+
+    Raises:
+        UnsafePathError: it names a file outside of its repository.
+    """
+    checker = _Checker(path, table, listed, shards)
+    reader = IndexReader()
+    try:
+        batch: list[tuple[bytes, bytes]] = []
+        for piece in pieces:
+            batch += reader.feed(piece)
+            if len(batch) >= BATCH:
+                checker.take(batch)
+                batch = []
+        checker.take(batch)
+        reader.finish()
+    except IndexFormatError as error:
+        message = f"the index cannot be read: {error}; what it promises is not known"
+        return [finding("index-unreadable", path, message, file=path)]
+    return [*checker.findings(), *_total(reader, path, table, whole=whole and not checker.lacks_files)]
+
+
+class _Checker:
+    def __init__(self, path: str, table: TensorTable, listed: Collection[str], shards: Sequence[str]) -> None:
+        self._path = path
+        self._folder = path.rpartition("/")[0]
+        self._table = table
+        self._listed = set(listed)
+        self._shards = {shard: number for number, shard in enumerate(table.columns.paths)}
+        self._read = set(shards)
+        self._places: dict[bytes, str] = {}
+        self._indexed = np.zeros(len(table.columns.kind), bool)
+        self._absent, self._elsewhere, self._fileless = _Tally(), _Tally(), _Tally()
+
+    @property
+    def lacks_files(self) -> bool:
+        """Whether it names files that are not there."""
+        return self._fileless.count > 0
+
+    def take(self, batch: Sequence[tuple[bytes, bytes]]) -> None:
+        """Hold some entries against the headers."""
+        rows = self._table.rows_of([name for name, _ in batch])
+        for (name, file), row in zip(batch, rows.tolist(), strict=True):
+            place = self._places.get(file) or self._place(file)
+            if row >= 0:
+                self._indexed[row] = True
+                if self._table.columns.shard[row] != self._shards.get(place, -1):
+                    self._elsewhere.add(name, place)
+            elif place in self._read:
+                self._absent.add(name, place)
+            elif place not in self._listed:
+                self._fileless.add(name, place)
+
+    def _place(self, file: bytes) -> str:
+        """Return the path of a file that the index names; refuse one that leads out of the repository."""
+        text = file.decode(errors="backslashreplace")
+        if not text or text.startswith("/") or "\\" in text or "\0" in text or {"..", ".", ""} & set(text.split("/")):
+            raise UnsafePathError(
+                "the index names a file outside of its repository", file=self._path, actual=repr(text)
+            )
+        self._places[file] = f"{self._folder}/{text}" if self._folder else text
+        return self._places[file]
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what the index says and the headers do not, and the other way round."""
+        if self._absent.count:
+            message = "the index promises a tensor that no shard has; loaders leave it as it is in memory"
+            yield self._told("index-tensor-absent", self._absent, message)
+        if self._elsewhere.count:
+            message = "the index promises a tensor in one shard, and it lies in another; loaders that trust it fail"
+            yield self._told("index-stale", self._elsewhere, message)
+        # The files of the set that are missing by their names are told already.
+        unnamed = _Tally()
+        for name, file in self._fileless.examples:
+            if not self._is_sibling(file):
+                unnamed.add(name.encode(), file)
+        if unnamed.count:
+            yield self._told("index-stale", unnamed, "the index names a file that is not there; it is of another state")
+        rows = self._table.rows
+        rows = rows[~(self._indexed | self._table.columns.repeated)[rows]]
+        if len(rows):
+            names = [self._table.name_of(row) for row in rows[:MAX_EXAMPLES].tolist()]
+            message = "stored, but not in the index; loaders pass over it"
+            yield finding("unindexed-tensors", self._path, message, tensor=names[0], count=len(rows), examples=names)
+
+    def _is_sibling(self, file: str) -> bool:
+        name = ShardName.of(file)
+        return any((name.set_name, name.count) == (one.set_name, one.count) for one in map(ShardName.of, self._read))
+
+    def _told(self, code: str, tally: _Tally, message: str) -> Finding:
+        name, file = tally.examples[0]
+        return finding(
+            code, file, message, file=file, tensor=name, expected=file, count=tally.count, examples=tally.names
+        )
+
+
+def _total(reader: IndexReader, path: str, table: TensorTable, *, whole: bool) -> Iterator[Finding]:
+    """Compare the total that the index declares with the tensors' bytes."""
+    declared = (reader.metadata or {}).get("total_size")
+    stored = exact_sum(table.stored_bytes)
+    if whole and type(declared) in (int, float) and declared != stored:
+        message = "the index declares another total size than the tensors have"
+        yield finding("declared-total-wrong", path, message, file=path, expected=declared, actual=stored)

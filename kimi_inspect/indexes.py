@@ -1,0 +1,85 @@
+"""Reads the index files of a checkpoint and has them held against its headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kimi_inspect.errors import SourceError
+from kimi_inspect.findings import finding
+from kimi_inspect.forward import StreamedSource
+from kimi_inspect.index_check import check_index
+from kimi_inspect.index_file import IndexReader, index_paths
+from kimi_inspect.reading import ReadShard
+from kimi_inspect.sets import FileSet
+from kimi_inspect.sidecars import ShardName
+from kimi_inspect.sources import ByteSource, FileStore, ListedFile
+from kimi_inspect.table import TensorTable
+from kimi_inspect.values import Finding
+
+__all__ = ["index_findings", "promised_files"]
+
+PIECE = 1 << 20
+"""Bytes of an index that are held at a time."""
+
+
+def index_findings(
+    store: FileStore, chosen: FileSet, read: Sequence[ReadShard], table: TensorTable, listing: Sequence[ListedFile]
+) -> Iterator[Finding]:
+    """Yield what the indexes of a set say and its headers do not, and the other way round.
+
+    Args:
+        store: where the files are.
+        chosen: the set; a pipeline has an index in each folder.
+        read: its shards.
+        table: all tensors.
+        listing: all files.
+    """
+    listed = {file.path for file in listing}
+    for index in _indexes(chosen, listing):
+        path = index.path
+        folder = path.rpartition("/")[0]
+        there = [one for one in read if one.file.path.rpartition("/")[0] == folder]
+        shards = [one.file.path for one in there if one.header]
+        tensors = table.of_shards(shards)
+        whole = len(shards) == len(there)
+        try:
+            pieces = _pieces(store.open(index))
+            yield from check_index(pieces, path, tensors, listed=listed, shards=shards, whole=whole)
+        except SourceError as error:
+            message = f"the index cannot be read: {error.problem}; what it promises is not known"
+            yield finding("index-unreadable", path, message, file=path)
+
+
+def promised_files(store: FileStore, chosen: FileSet, listing: Sequence[ListedFile]) -> set[str] | None:
+    """Return the paths that the indexes of a set name; None where there is none that can be read."""
+    promised: set[str] = set()
+    indexes = _indexes(chosen, listing)
+    try:
+        for index in indexes:
+            folder = index.path.rpartition("/")[0]
+            reader = IndexReader()
+            for piece in _pieces(store.open(index)):
+                files = {file for _, file in reader.feed(piece)}
+                promised.update(f"{folder}/{file.decode()}" if folder else file.decode() for file in files)
+            reader.finish()
+    except (SourceError, ValueError):
+        return None
+    return promised if indexes else None
+
+
+def _indexes(chosen: FileSet, listing: Sequence[ListedFile]) -> list[ListedFile]:
+    """Return the index files of a set; beside a single file an index is a left-over that loaders do not look at."""
+    by_path = {file.path: file for file in listing}
+    numbered = [file.path for file in chosen.files if ShardName.of(file.path).count is not None]
+    wanted = dict.fromkeys(path for shard in numbered for path in index_paths(shard))
+    return [by_path[path] for path in wanted if path in by_path] if chosen.format == "safetensors" else []
+
+
+def _pieces(source: ByteSource) -> Iterator[bytes]:
+    size = source.size
+    if isinstance(source, StreamedSource) and size:
+        with source.stream(0, size) as pieces:
+            yield from pieces
+        return
+    for begin in range(0, size, PIECE):
+        yield source.read(begin, min(begin + PIECE, size))

@@ -1,0 +1,203 @@
+"""Tensors of one module put together: a packed weight and what stands beside it.
+
+Modules are matched by pattern and by the number that the digits of their names make, and sorted by the shapes of their
+tensors, so that each combination of shapes is judged once, however many modules have it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from kimi_inspect.declared import Declaration, Spec
+from kimi_inspect.forms import CONTAINERS, LEAVES, MAINS, SCALES, Verdict, decide
+from kimi_inspect.header import Kind
+from kimi_inspect.patterns import Patterns
+from kimi_inspect.sums import distinct
+
+__all__ = ["Case", "Rows", "cases_of"]
+
+Rows = NDArray[np.int64]
+
+MAX_TENSORS = 64
+"""Patterns of tensors in one module that are looked at."""
+
+
+@frozen(eq=False, kw_only=True)
+class Case:
+    """Weights of one shape with the same tensors beside them, and what they turn out to be.
+
+    Attributes:
+        main: last part of their names.
+        rows: the weights.
+        partners: by last part, the tensors beside them, in the same order.
+        extras: tensors in their modules that no form knows.
+        kind: the weights' look in the file.
+        spec: what the config declares of them.
+        verdict: what they are; None where nothing determines it.
+        text: pattern of the modules' names, with each number as 0.
+        suspect: something shows that they may be packed.
+    """
+
+    main: str
+    rows: Rows
+    partners: Mapping[str, Rows]
+    extras: Rows
+    kind: Kind
+    spec: Spec | None
+    verdict: Verdict | None
+    text: str
+    suspect: bool
+
+    @property
+    def scale(self) -> str | None:
+        """What their scale is called, if they have one."""
+        return next((leaf for leaf in SCALES[self.main] if leaf in self.partners), None)
+
+
+@frozen
+class _Leaf:
+    """One pattern of names taken apart: the module, the last part, and how many digits that has."""
+
+    module: bytes
+    leaf: str
+    digits: int
+
+
+_MASKED_LEAVES = sorted(
+    ((re.sub("[0-9]", "0", leaf).encode(), leaf) for leaf in LEAVES), key=lambda item: -len(item[0])
+)
+
+
+def _leaf_of(mask: bytes) -> _Leaf | None:
+    for masked, leaf in _MASKED_LEAVES:
+        ending = masked if leaf.startswith("_") else b"." + masked
+        if mask.endswith(ending):
+            return _Leaf(mask[: -len(ending)], leaf, masked.count(b"0"))
+    return None
+
+
+def cases_of(
+    patterns: Patterns,
+    kinds: Sequence[Kind],
+    kind: NDArray[np.int32],
+    declaration: Declaration,
+    name_of: Callable[[int], str],
+) -> list[Case]:
+    """Find all weights that may be packed, sorted by what they and the tensors beside them look like."""
+    pairing = _Pairing(patterns, kinds, kind, declaration, name_of)
+    return [
+        case
+        for module, leaves in pairing.modules().items()
+        for main in MAINS
+        if main in leaves
+        for case in pairing.cases(module, main, leaves)
+    ]
+
+
+class _Pairing:
+    def __init__(
+        self,
+        patterns: Patterns,
+        kinds: Sequence[Kind],
+        kind: NDArray[np.int32],
+        declaration: Declaration,
+        name_of: Callable[[int], str],
+    ) -> None:
+        self._patterns = patterns
+        self._kinds = kinds
+        self._kind = kind
+        self._declaration = declaration
+        self._name_of = name_of
+        self._rows_of = patterns.sorted_rows()
+        self._packed = np.array([one.dtype in CONTAINERS or one.dtype.startswith("F8_E") for one in kinds] or [False])
+        self._masks = sorted((mask, code) for code, mask in enumerate(patterns.masks))
+
+    def modules(self) -> dict[bytes, dict[str, tuple[int, int]]]:
+        """Return for each pattern of modules the patterns of its tensors: by last part, code and digits to cut."""
+        modules: dict[bytes, dict[str, tuple[int, int]]] = {}
+        for code, mask in enumerate(self._patterns.masks):
+            leaf = _leaf_of(mask)
+            if leaf is not None:
+                modules.setdefault(leaf.module, {})[leaf.leaf] = (code, leaf.digits)
+        return modules
+
+    def cases(self, module: bytes, main: str, leaves: Mapping[str, tuple[int, int]]) -> Iterator[Case]:
+        """Sort the weights of one pattern by what stands beside them, and judge each sort."""
+        code, digits = leaves[main]
+        rows = self._rows_of(code)
+        if not self._packed[self._kind[rows]].any():
+            return
+        keys = self._patterns.key[rows] // 10**digits
+        columns = {leaf: self._beside(keys, *place) for leaf, place in leaves.items() if leaf not in MAINS}
+        specs, spec = self._specs(rows, main)
+        others = [
+            code for mask, code in self._of_module(module) if mask not in (module + b".weight", module + b".bias")
+        ]
+        known = {code for code, _ in leaves.values()}
+        extras = [self._rows_of(code) for code in others if code not in known]
+        for part in self._sorted(spec, rows, columns.values()):
+            here = {leaf: column[part] for leaf, column in columns.items() if column[part[0]] >= 0}
+            tensors = {leaf: self._kinds[self._kind[column[0]]] for leaf, column in here.items()}
+            kind = tensors[main] = self._kinds[self._kind[rows[part[0]]]]
+            declared = specs[spec[part[0]]]
+            yield Case(
+                main=main,
+                rows=rows[part],
+                partners=here,
+                extras=np.concatenate(extras) if extras else np.zeros(0, np.int64),
+                kind=kind,
+                spec=declared,
+                verdict=decide(main, tensors, declared),
+                text=re.sub("[0-9]+", "0", module.decode()),
+                suspect=main != "weight" or self._declaration.packed or bool(others),
+            )
+
+    def _beside(self, keys: NDArray[np.int64], code: int, digits: int) -> Rows:
+        """Return for each module the row of its tensor of another pattern; -1 where it has none."""
+        there = self._rows_of(code)
+        place = _match(keys, self._patterns.key[there] // 10**digits)
+        return np.where(place < 0, -1, there[place] if len(there) else -1)
+
+    def _sorted(self, spec: NDArray[np.int32], rows: Rows, columns: Iterable[Rows]) -> Iterator[Rows]:
+        """Yield the places of weights that look alike, they and all beside them."""
+        sort = spec.astype(np.int64) * len(self._kinds) + self._kind[rows]
+        for column in columns:
+            _, sort = distinct(sort)
+            sort = sort * (len(self._kinds) + 1) + np.where(column < 0, 0, self._kind[column] + 1)
+        _, sort = distinct(sort)
+        order = np.argsort(sort, kind="stable")
+        yield from np.split(order, np.flatnonzero(np.diff(sort[order])) + 1)
+
+    def _of_module(self, module: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield the patterns of all tensors of a module."""
+        begin = module + b"."
+        at = bisect_left(self._masks, (begin, 0))
+        return takewhile(lambda item: item[0].startswith(begin), islice(self._masks, at, at + MAX_TENSORS))
+
+    def _specs(self, rows: Rows, main: str) -> tuple[list[Spec | None], NDArray[np.int32]]:
+        """Return the forms that the config declares for these weights, and int32 [n] into them."""
+        declaration = self._declaration
+        if declaration.uniform:
+            return [declaration.default or declaration.of("")], np.zeros(len(rows), np.int32)
+        found: dict[Spec | None, int] = {}
+        cut = len(main) + (not main.startswith("_"))
+        specs = [found.setdefault(declaration.of(self._name_of(row)[:-cut]), len(found)) for row in rows.tolist()]
+        return list(found), np.array(specs, np.int32)
+
+
+def _match(wanted: NDArray[np.int64], keys: NDArray[np.int64]) -> Rows:
+    """Return for each value wanted where it stands in `keys`, -1 if nowhere."""
+    if np.array_equal(wanted, keys):
+        return np.arange(len(keys))
+    order = np.argsort(keys, kind="stable")
+    place = np.searchsorted(keys, wanted, sorter=order)
+    found = place < len(keys)
+    found[found] = keys[order[place[found]]] == wanted[found]
+    return np.where(found, order[np.where(found, place, 0)] if len(keys) else -1, -1)
