@@ -56,8 +56,14 @@ class _Entry(msgspec.Struct):
     gguf: tuple[int, str, int] | None
 
 
+def _long_array(_: int, data: memoryview) -> LongArray:
+    return LongArray(*msgspec.msgpack.decode(data))
+
+
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_Entry, ext_hook=lambda _, data: LongArray(*msgspec.msgpack.decode(data)))
+_DECODER = msgspec.msgpack.Decoder(_Entry, ext_hook=_long_array)
+_KIND_DECODER = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_long_array)
+_KIND = " kind"
 
 
 @frozen
@@ -86,7 +92,10 @@ class HeaderCache:
         except (msgspec.DecodeError, ValueError, TypeError):
             self._drop(key)
             return None
-        return header if entry.key == key and header.header_bytes <= max_header_bytes else None
+        if entry.key != key:
+            self._drop(key)
+            return None
+        return header if header.header_bytes <= max_header_bytes else None
 
     def put(self, file: ListedFile, header: Header) -> None:
         """Keep a header, unless its file has no digest, another size than listed, or values that do not come back."""
@@ -100,6 +109,22 @@ class HeaderCache:
             return
         if (same.findings, same.metadata) == (header.findings, header.metadata):
             self._save(key, payload)
+
+    def get_kind(self, file: ListedFile) -> dict[str, Any] | None:
+        """Return the key-values that say what a GGUF file is, or None where they are not known."""
+        key = self._key(file)
+        payload = self._load(key + _KIND) if key else None
+        try:
+            return None if payload is None else _KIND_DECODER.decode(payload)
+        except (msgspec.DecodeError, ValueError, TypeError):
+            return None
+
+    def put_kind(self, file: ListedFile, metadata: dict[str, Any]) -> None:
+        """Keep the key-values that say what a GGUF file is."""
+        key = self._key(file)
+        if key is not None:
+            with suppress(msgspec.MsgspecError, OverflowError, ValueError, TypeError):
+                self._save(key + _KIND, _ENCODER.encode(_packed(metadata)))
 
     def get_blob(self, file: ListedFile) -> bytes | None:
         """Return the content of a small file that git keeps, or None."""
@@ -140,9 +165,10 @@ class HeaderCache:
         path = self._path(key)
         try:
             data = memoryview(path.read_bytes())
-            os.utime(path)
         except OSError:
             return None
+        with suppress(OSError):
+            os.utime(path)
         frame, payload = data[: len(MAGIC) + 4], data[len(MAGIC) + 4 :]
         if frame != MAGIC + zlib.crc32(payload).to_bytes(4, "little"):
             self._drop(key)

@@ -14,7 +14,7 @@ from attrs import frozen
 from kimi_inspect.errors import KimiInspectError
 from kimi_inspect.gguf import read_gguf_kind
 from kimi_inspect.planning import run
-from kimi_inspect.reading import workers
+from kimi_inspect.reading import ReadOptions, workers
 from kimi_inspect.set_names import base_name, quant_label
 from kimi_inspect.sets import FileSet, Shelves, matching
 from kimi_inspect.sources import FileStore, ListedFile
@@ -55,14 +55,16 @@ class SideFile:
         return place, -(self.files.file_bytes or 0), self.files.name
 
 
-def look_into(store: FileStore, shelves: Shelves, chosen: FileSet | None, *, max_workers: int) -> dict[str, str | None]:
+def look_into(
+    store: FileStore, shelves: Shelves, chosen: FileSet | None, options: ReadOptions
+) -> dict[str, str | None]:
     """Read of GGUF sets that may be side files what they are.
 
     Args:
         store: where they are.
         shelves: all sets by their names.
         chosen: the set to be opened; None while that is open.
-        max_workers: requests under way at a time.
+        options: how to read.
 
     Returns:
         By the path of a set's first file its role; None for a model of its own.
@@ -78,8 +80,8 @@ def look_into(store: FileStore, shelves: Shelves, chosen: FileSet | None, *, max
     elif len(groups) < 2:
         return {}
     looks = [(group, one) for group in list(groups.values())[:MAX_GROUPS] for one in _samples(group, store)]
-    with workers(store, max_workers) as pool:
-        kinds = list(pool.map(lambda look: _kind(store, look[1].files[0]), looks))
+    with workers(store, options.max_workers) as pool:
+        kinds = list(pool.map(lambda look: _kind(store, look[1].files[0], options), looks))
     return {
         member.files[0].path: kind
         for (group, one), kind in zip(looks, kinds, strict=True)
@@ -92,13 +94,20 @@ def _samples(group: Sequence[FileSet], store: FileStore) -> Sequence[FileSet]:
     return group if store.origin is None else [min(group, key=lambda one: one.file_bytes or 0)]
 
 
-def _kind(store: FileStore, file: ListedFile) -> str | None:
+def _kind(store: FileStore, file: ListedFile, options: ReadOptions) -> str | None:
     """Read what a GGUF file is; None for a model, and for what cannot be read."""
+    kept = options.cache.get_kind(file) if options.cache else None
+    if kept is not None:
+        return role_of(kept)
     try:
         source = store.open(file)
-        return role_of(run(read_gguf_kind(source.size, file=file.path), source.read))
+        plan = read_gguf_kind(source.size, file=file.path, max_header_bytes=options.max_header_bytes)
+        metadata = run(plan, source.read)
     except KimiInspectError:
         return None
+    if options.cache:
+        options.cache.put_kind(file, metadata)
+    return role_of(metadata)
 
 
 def role_of(metadata: Mapping[str, Any]) -> str | None:

@@ -156,8 +156,12 @@ def _components(seen: _Seen, facts: Facts, side_roles: Sequence[str]) -> Iterato
     promised = (
         (facts.vision and "vision" not in side_roles, vision, Severity.WARNING),
         (facts.audio, {Component.AUDIO_TOWER, Component.PROJECTOR}, Severity.WARNING),
-        (facts.indexer, {Component.SPARSE_INDEXER}, Severity.ERROR),
-        ((facts.experts or 0) > 1, {Component.ROUTED_EXPERTS}, Severity.ERROR),
+        (facts.indexer and Component.MLA_ATTENTION in seen.components, {Component.SPARSE_INDEXER}, Severity.ERROR),
+        (
+            (facts.experts or 0) > 1 and max(seen.layers) >= facts.dense_layers,
+            {Component.ROUTED_EXPERTS},
+            Severity.ERROR,
+        ),
         (facts.tied is False and Component.EMBEDDINGS in seen.components, {Component.LM_HEAD}, Severity.ERROR),
     )
     for declared, components, severity in promised:

@@ -24,6 +24,7 @@ class Facts:
 
     Attributes:
         layers: layers of the language stack, without draft layers.
+        dense_layers: first layers that have no routed experts.
         experts: routed experts a layer.
         experts_by_layer: the same where layers differ, in the order of the layers that have any.
         draft_layers: draft layers, behind the others.
@@ -33,6 +34,7 @@ class Facts:
     """
 
     layers: int | None = None
+    dense_layers: int = 0
     experts: int | None = None
     experts_by_layer: tuple[int, ...] | None = None
     draft_layers: int | None = None
@@ -64,6 +66,7 @@ def _of_config(config: Mapping[str, Any]) -> Facts:
     dsa = _value(levels, "dsa_config", (dict,))
     return Facts(
         layers=_first_count(levels, LAYER_KEYS),
+        dense_layers=_first_count(levels, ("first_k_dense_replace",)) or 0,
         experts=experts if _is_count(experts) else None,
         experts_by_layer=_each(experts),
         draft_layers=_first_count(levels, DRAFT_KEYS),
@@ -88,6 +91,7 @@ def _of_metadata(metadata: Mapping[str, Any]) -> Facts:
     )
     return Facts(
         layers=None if blocks is None or architecture == "clip" else max(blocks - (drafts or 0), 0),
+        dense_layers=said("leading_dense_block_count") or 0,
         experts=said("expert_count") or None,
         experts_by_layer=_each(experts),
         draft_layers=drafts,

@@ -7,10 +7,21 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from kimi_inspect.errors import SourceError, TransportError
+from kimi_inspect.errors import (
+    GatedRepositoryError,
+    RateLimitedError,
+    RepositoryNotFoundError,
+    SourceError,
+    SourceFileNotFoundError,
+    TransportError,
+)
 from kimi_inspect.sources import ByteSource
 
 __all__ = ["Forward", "StreamedSource"]
+
+
+FINAL = (RepositoryNotFoundError, SourceFileNotFoundError, GatedRepositoryError, RateLimitedError)
+"""What a second request would meet as well; a limit has been waited for."""
 
 
 @runtime_checkable
@@ -24,8 +35,8 @@ class StreamedSource(ByteSource, Protocol):
 class Forward:
     """A source that is read on from where the last read ended, in one stream from the byte `since` on.
 
-    Reads before that, and all reads of a source that cannot stream, are plain ones. A stream that fails is given up for
-    a plain read, which tries again as long as that makes sense.
+    Reads before that, and all reads of a source that cannot stream, are plain ones. A stream that breaks off is given
+    up for a plain read, which tries again as long as that makes sense.
 
     Args:
         source: what is read.
@@ -53,17 +64,20 @@ class Forward:
         source = self._source
         if not isinstance(source, StreamedSource) or not self._since <= begin < end <= self._until:
             return source.read(begin, end)
-        data = b""
         try:
             if self._at != begin:
                 self._stream.close()
                 self._pieces = self._stream.enter_context(source.stream(begin, self._until))
                 self._rest = b""
             data = self._next(end - begin)
-            self._at = end
+        except FINAL:
+            raise
         except SourceError:
             self._at = None
-        return data or source.read(begin, end)
+            self._stream.close()
+            return source.read(begin, end)
+        self._at = end
+        return data
 
     def _next(self, count: int) -> bytes:
         """Take `count` bytes from the stream."""

@@ -8,7 +8,6 @@ start of the data; dimensions are written contiguous one first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from attrs import evolve, frozen
 
 from kimi_inspect.errors import UnsupportedVersionError
 from kimi_inspect.findings import finding
+from kimi_inspect.gguf_findings import gguf_findings
 from kimi_inspect.gguf_types import FORKED_TYPES, TENSOR_TYPES, ValueType
 from kimi_inspect.gguf_window import Step, Window
 from kimi_inspect.header import (
@@ -26,14 +26,12 @@ from kimi_inspect.header import (
     Kind,
     check_overlap,
     malformed,
-    place_findings,
-    type_findings,
 )
 from kimi_inspect.names import Names
 from kimi_inspect.planning import Plan
 from kimi_inspect.sidecars import refuse_other_formats
 from kimi_inspect.text import quoted
-from kimi_inspect.values import Finding, Severity
+from kimi_inspect.values import Finding
 
 __all__ = ["FIRST_READ", "MAX_READ", "GgufHeader", "LongArray", "read_gguf_header", "read_gguf_kind"]
 
@@ -49,10 +47,10 @@ MAX_READ = 8 * 1024 * 1024
 MAX_DIMENSIONS = 8
 """Twice what ggml has; a tensor with more is damage."""
 
-MAX_NAME_BYTES = 63
-"""llama.cpp refuses a longer name (GGML_MAX_NAME, less the closing NUL)."""
-
 MAX_NESTING = 4
+MAX_SHOWN = 100
+"""Characters of a value in a message."""
+
 LONG_ARRAY = 1024
 """Arrays longer than this are kept as their type and length, unless they are asked for."""
 
@@ -130,24 +128,25 @@ def read_gguf_header(
     for _ in range(tensor_count):
         rows.append((yield from _row(window)))
     header = _columns(rows, window, alignment, metadata)
-    return evolve(header, version=version, findings=(*findings, *_findings(header, file)))
+    return evolve(header, version=version, findings=(*findings, *gguf_findings(header, file, alignment)))
 
 
-def read_gguf_kind(file_bytes: int, *, file: str) -> Plan[dict[str, Any]]:
+def read_gguf_kind(file_bytes: int, *, file: str, max_header_bytes: int = MAX_HEADER_BYTES) -> Plan[dict[str, Any]]:
     """Ask for the key-values of a file that stand before its tokenizer's: they say what the file is.
 
     Raises:
         FormatError: as `read_gguf_header`.
     """
-    window = Window(file, file_bytes, first_read=FIRST_READ, max_read=MAX_READ, max_header_bytes=MAX_HEADER_BYTES)
+    window = Window(file, file_bytes, first_read=FIRST_READ, max_read=MAX_READ, max_header_bytes=max_header_bytes)
     yield from _version(window)
     _, pair_count = yield from _counts(window)
     metadata: dict[str, Any] = {}
     for _ in range(pair_count):
-        key, value = yield from _pair(window, arrays=False)
+        key = yield from window.name("a key")
         if key.startswith("tokenizer."):
             break
-        metadata.setdefault(key, value)
+        kind = yield from _value_type(window)
+        metadata.setdefault(key, (yield from _value(window, kind, arrays=False, depth=0)))
     return metadata
 
 
@@ -187,7 +186,7 @@ def _version(window: Window) -> Step[int]:
 def _pair(window: Window, arrays: bool) -> Step[tuple[str, Any]]:
     key = yield from window.name("a key")
     kind = yield from _value_type(window)
-    value = yield from _value(window, kind, arrays, 0)
+    value = yield from _value(window, kind, arrays=arrays, depth=0)
     return key, value
 
 
@@ -198,7 +197,7 @@ def _value_type(window: Window) -> Step[ValueType]:
     return ValueType(number)
 
 
-def _value(window: Window, kind: ValueType, arrays: bool, depth: int) -> Step[Any]:
+def _value(window: Window, kind: ValueType, *, arrays: bool, depth: int) -> Step[Any]:
     if kind is ValueType.STRING:
         return (yield from window.text("a string"))
     if kind is not ValueType.ARRAY:
@@ -216,7 +215,7 @@ def _array(window: Window, arrays: bool, depth: int) -> Step[Any]:
     if kind is ValueType.ARRAY:
         items = []
         for _ in range(length):
-            items.append((yield from _value(window, kind, arrays, depth + 1)))
+            items.append((yield from _value(window, kind, arrays=arrays, depth=depth + 1)))
         return items if keep else LongArray(kind.name.lower(), length)
     if kind is ValueType.STRING:
         strings = yield from window.strings(length, keep=keep)
@@ -255,10 +254,27 @@ def _metadata(pairs: list[tuple[str, Any]], file: str) -> tuple[dict[str, Any], 
         if key in metadata:
             message = f"the key {quoted(key)} is written twice; llama.cpp refuses the file"
             findings.append(
-                finding("duplicate-key", file, message, file=file, expected=metadata[key], actual=value, examples=[key])
+                finding(
+                    "duplicate-key",
+                    file,
+                    message,
+                    file=file,
+                    expected=_brief(metadata[key]),
+                    actual=_brief(value),
+                    examples=[key],
+                )
             )
         metadata.setdefault(key, value)
     return metadata, findings
+
+
+def _brief(value: Any) -> Any:
+    """Return a value for a message: one that is long only in part."""
+    if isinstance(value, LongArray):
+        return f"{value.type}[{value.length}]"
+    if isinstance(value, str | list) and len(repr(value)) > MAX_SHOWN:
+        return repr(value)[:MAX_SHOWN] + "…"
+    return value
 
 
 def _alignment(metadata: dict[str, Any], file: str) -> int:
@@ -307,9 +323,6 @@ def _aligned(place: int, alignment: int) -> int:
     return -(-place // alignment) * alignment
 
 
-_FOREIGN = frozenset(str(number) for number in FORKED_TYPES)
-
-
 def _sized(row: _Row, until: int, alignment: int, *, cut: bool, file: str) -> tuple[Kind, int]:
     """Return what a tensor looks like, and its bytes.
 
@@ -338,53 +351,3 @@ def _sized(row: _Row, until: int, alignment: int, *, cut: bool, file: str) -> tu
             actual=first,
         )
     return Kind(known.name, row.dimensions, nbytes), nbytes
-
-
-def _findings(header: GgufHeader, file: str) -> list[Finding]:
-    """Find what is wrong with a header whose numbers are right."""
-    return [
-        *type_findings(header, file, foreign=_FOREIGN),
-        *_alignment_findings(header, file),
-        *_name_findings(header, file),
-        *place_findings(header, file, alignment=header.alignment),
-    ]
-
-
-def _alignment_findings(header: GgufHeader, file: str) -> Iterator[Finding]:
-    alignment = header.alignment
-    if alignment & (alignment - 1):
-        message = f"an alignment of {alignment} is no power of two; llama.cpp refuses the file"
-        yield finding("misaligned", file, message, file=file, actual=alignment, severity=Severity.WARNING)
-    rows = np.flatnonzero(header.begin % alignment)
-    if rows.size:
-        names = header.examples(rows)
-        message = f"tensors start where the alignment of {alignment} does not allow it; llama.cpp refuses the file"
-        yield finding(
-            "misaligned",
-            file,
-            message,
-            file=file,
-            tensor=names[0],
-            expected=f"a multiple of {alignment}",
-            actual=int(header.begin[rows[0]]),
-            count=len(rows),
-            examples=names,
-        )
-
-
-def _name_findings(header: GgufHeader, file: str) -> Iterator[Finding]:
-    lengths = header.names.ends - header.names.starts
-    rows = np.flatnonzero(lengths > MAX_NAME_BYTES)
-    if rows.size:
-        names = header.examples(rows)
-        yield finding(
-            "name-too-long",
-            file,
-            f"a name has more than {MAX_NAME_BYTES} bytes; llama.cpp refuses the file",
-            file=file,
-            tensor=names[0],
-            expected=f"at most {MAX_NAME_BYTES} bytes",
-            actual=int(lengths[rows[0]]),
-            count=len(rows),
-            examples=names,
-        )

@@ -159,7 +159,7 @@ def open_checkpoint(
         arrays=arrays,
         cache=_cache(store) if cache else None,
     )
-    found = _find(store, location, listing, _globs(files), max_workers)
+    found = _find(store, location, listing, _globs(files), options)
     counted = chosen_sides(found.sides, companions)
     with workers(store, 1) as beside:
         reading_config = beside.submit(_read_config, store, listing, found.chosen, options.cache)
@@ -195,7 +195,7 @@ class _Found:
 
 
 def _find(
-    store: FileStore, location: Location, listing: Sequence[ListedFile], globs: Sequence[str], max_workers: int
+    store: FileStore, location: Location, listing: Sequence[ListedFile], globs: Sequence[str], options: ReadOptions
 ) -> _Found:
     """Choose the set to open; files that may be side files are looked into first."""
     wanted: dict[str, Any] = {"name": location.set_name, "member": location.member, "globs": globs}
@@ -206,7 +206,7 @@ def _find(
     except AmbiguousCheckpointError:
         chosen = None
     if len(shelves.all) > 1:
-        roles = look_into(store, shelves, chosen, max_workers=max_workers)
+        roles = look_into(store, shelves, chosen, options)
     known = {path: role is not None for path, role in roles.items()}
     shelves = sort_out(matching(listing, globs), known)
     chosen = choose_set(listing, source=store.source, known=known, **wanted)

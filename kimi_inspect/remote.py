@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -14,140 +12,25 @@ from kimi_inspect import __version__
 from kimi_inspect.errors import (
     AuthenticationError,
     InvalidSourceError,
-    RateLimitedError,
-    SourceError,
     TransportError,
     UnsafePathError,
 )
 from kimi_inspect.gguf import FIRST_READ
 from kimi_inspect.header import MAX_OFFSET
-from kimi_inspect.http_status import UnsatisfiableRangeError, public_url
+from kimi_inspect.http_status import public_url
+from kimi_inspect.remote_file import PROBE_BYTES, SHA256, RemoteFile, agree
 from kimi_inspect.sidecars import split_siblings
 from kimi_inspect.sources import ListedFile
-from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, RangeAnswer, Transport, next_address, origin
+from kimi_inspect.transport import DEFAULT_TIMEOUT, Transport, next_address, origin
 from kimi_inspect.values import Traffic
 
-__all__ = ["HubRepository", "PlainFiles", "RemoteFile"]
-
-PROBE_BYTES = 1 << 20
-"""First read of a file whose size nobody has told; the answer tells it."""
+__all__ = ["HubRepository", "PlainFiles"]
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 10_000
 """Listing pages of a thousand entries each that are followed at most."""
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
-
-
-class RemoteFile:
-    """One file behind an address.
-
-    Args:
-        transport: what fetches.
-        url: its address; the signed one that it redirects to serves later parts, as long as it lives.
-        path: what to call it.
-        size: in bytes by the listing; None if the first answer shall tell. An answer that tells another wins.
-        probe_bytes: length of that first read.
-        commit, sha256: what every answer that names one must agree with.
-    """
-
-    def __init__(
-        self,
-        transport: Transport,
-        url: str,
-        *,
-        path: str,
-        size: int | None,
-        probe_bytes: int = PROBE_BYTES,
-        commit: str | None = None,
-        sha256: str | None = None,
-    ) -> None:
-        self._transport = transport
-        self._url = url
-        self._path = path
-        self._size = size
-        self._probe_bytes = probe_bytes
-        self._commit = commit
-        self._sha256 = sha256
-        self._signed: str | None = None
-        self._front = b""
-
-    @property
-    def size(self) -> int:
-        """Length of the file in bytes: by the last answer, else by the listing."""
-        if self._size is not None:
-            return self._size
-        try:
-            answer = self._fetch(0, self._probe_bytes)
-        except UnsatisfiableRangeError as error:
-            if error.file_bytes != 0:
-                raise
-            self._size = 0  # an empty file has no range to ask for
-            return 0
-        self._front = answer.data
-        return answer.file_bytes
-
-    def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes from `begin` up to `end`."""
-        front = self._front[begin:end]
-        return front if len(front) == end - begin else front + self._fetch(begin + len(front), end).data
-
-    @contextmanager
-    def stream(self, begin: int, end: int) -> Iterator[Iterator[bytes]]:
-        """Give the bytes from `begin` up to `end` as they come, by one request; leave the block when enough came."""
-        front = self._front[begin:end]
-        if len(front) == end - begin:
-            yield iter([front])
-            return
-        begin += len(front)
-        with self._transport.open_range(self._signed or self._url, begin, end, file=self._path) as part:
-            self._learn(part.facts, part.url, part.file_bytes)
-            yield chain([front], part.pieces)
-
-    def _fetch(self, begin: int, end: int) -> RangeAnswer:
-        if self._signed:
-            try:
-                return self._take(self._signed, begin, end)
-            except RateLimitedError:
-                raise  # it has been waited for
-            except SourceError:
-                self._signed = None  # expired, most likely: ask for a new one
-        return self._take(self._url, begin, end)
-
-    def _take(self, url: str, begin: int, end: int) -> RangeAnswer:
-        answer = self._transport.read_range(url, begin, end, file=self._path, patient=url == self._url)
-        self._learn(answer.facts, answer.url, answer.file_bytes)
-        return answer
-
-    def _learn(self, facts: FileFacts, url: str, file_bytes: int) -> None:
-        """Hold an answer against the listing, and keep what it told."""
-        agree(facts, commit=self._commit, sha256=self._sha256, path=self._path)
-        if url != self._url:
-            self._signed = url
-        self._size = file_bytes
-
-
-def agree(facts: FileFacts, *, commit: str | None, sha256: str | None, path: str) -> None:
-    """Hold what an answer says of a file against the listing.
-
-    Raises:
-        TransportError: it is of another commit, or another file.
-    """
-    for what, expected, actual in (("commit", commit, facts.commit), ("SHA-256", sha256, digest_of(facts.etag))):
-        if expected and actual and expected != actual:
-            raise TransportError(
-                f"the server sends a file of another {what} than the listing says; start again",
-                file=path,
-                expected=expected,
-                actual=actual,
-            )
-
-
-def digest_of(etag: str | None) -> str | None:
-    """Return the SHA-256 in an ETag: quoted, weak or bare, but 64 hex digits and no more."""
-    bare = (etag or "").removeprefix("W/").strip('"')
-    return bare if _SHA256.fullmatch(bare) else None
 
 
 class PlainFiles:
@@ -320,7 +203,7 @@ class HubRepository:
         return ListedFile(
             path=file.path,
             size=size,
-            sha256=_hex(_SHA256, file.lfs.sha256) if file.lfs else None,
+            sha256=_hex(SHA256, file.lfs.sha256) if file.lfs else None,
             blob_id=None if file.lfs else _hex(_SHA1, file.blob_id),
             url=self._address(file.path),
         )

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -33,7 +33,7 @@ from kimi_inspect.watchdog import Watchdog
 if TYPE_CHECKING:
     from huggingface_hub.utils import httpx
 
-__all__ = ["DEFAULT_TIMEOUT", "FileFacts", "RangeAnswer", "Transport", "next_address", "origin"]
+__all__ = ["DEFAULT_TIMEOUT", "FileFacts", "OpenRange", "RangeAnswer", "Transport", "next_address", "origin"]
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ class Transport:
         """
 
         def attempt(end: int = end) -> RangeAnswer:
-            with self.open_range(url, begin, end, file=file) as part:
+            with self._open_once(url, begin, end, file) as part:
                 return RangeAnswer(
                     data=b"".join(part.pieces), file_bytes=part.file_bytes, url=part.url, facts=part.facts
                 )
@@ -185,12 +185,26 @@ class Transport:
         return self._persist(clipped, patient=patient)
 
     @contextmanager
-    def open_range(self, url: str, begin: int, end: int, *, file: str) -> Iterator[OpenRange]:
-        """Ask once for bytes `begin` up to `end`, and give them as they come; leaving the block early costs no more.
+    def open_range(self, url: str, begin: int, end: int, *, file: str, patient: bool = True) -> Iterator[OpenRange]:
+        """Ask for bytes `begin` up to `end`, and give them as they come; leaving the block early costs no more.
+
+        The request is tried again as in `read_range`, until its answer begins.
 
         Raises:
             SourceError: of the kind that fits, also while the bytes come.
         """
+        with ExitStack() as stack:
+
+            def attempt() -> OpenRange:
+                with ExitStack() as one:
+                    part = one.enter_context(self._open_once(url, begin, end, file))
+                    stack.push(one.pop_all())
+                    return part
+
+            yield self._persist(attempt, patient=patient)
+
+    @contextmanager
+    def _open_once(self, url: str, begin: int, end: int, file: str) -> Iterator[OpenRange]:
         headers = {"range": f"bytes={begin}-{end - 1}", "accept-encoding": "identity"}
         with self._watchdog.work(), self._get(url, headers, file) as (response, facts):
             passed, wanted, total = range_of(response, begin, end, file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attrs import field, frozen
 
@@ -124,7 +124,7 @@ class Shard:
         unread_bytes: the whole size of a file whose header could not be read.
         sha256: digest of the whole file by the listing, 64 hex digits, or None.
         url: address pinned to the commit, unsigned; None for a local file.
-        metadata: the `__metadata__` of safetensors.
+        metadata: the `__metadata__` of safetensors, or the key-values of GGUF.
     """
 
     path: str
@@ -136,7 +136,7 @@ class Shard:
     unread_bytes: int = 0
     sha256: str | None = None
     url: str | None = None
-    metadata: dict[str, str] | None = field(default=None, hash=False)
+    metadata: dict[str, Any] | None = field(default=None, hash=False)
 
 
 @frozen(kw_only=True)

@@ -14,12 +14,12 @@ PACKAGE = Path(kimi_inspect.__file__).parent
 
 FLOORS = (
     ("text", "errors", "components", "values", "findings", "dtypes", "names", "sums"),
-    ("planning", "sidecars", "set_names", "index_file", "header", "safetensors", "gguf_types", "gguf_window", "gguf"),
-    ("sources", "forward", "http_status", "watchdog", "transport", "remote", "locating"),
+    ("planning", "sidecars", "set_names", "index_file", "header", "safetensors", "gguf_types", "gguf_window", "gguf_findings", "gguf"),
+    ("sources", "forward", "http_status", "watchdog", "transport", "remote_file", "remote", "locating"),
     ("caching", "reading", "sets", "wholeness", "companions", "copies"),
     (
-        *("patterns", "inventory", "rules", "declared", "forms", "table", "pairing", "packing", "families", "expecting"),
-        *("classifying", "meaning", "facts", "census", "comparing", "completeness", "index_check", "indexes"),
+        *("patterns", "inventory", "rules", "declared", "forms", "table", "pairing", "packing", "families"),
+        *("expecting", "classifying", "meaning", "facts", "census", "comparing", "completeness", "index_check", "indexes"),
     ),
     ("opening",),
     ("report", "summarizing"),

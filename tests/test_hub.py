@@ -30,7 +30,8 @@ from huggingface_hub import constants
 
 from kimi_inspect import open_checkpoint
 from kimi_inspect.errors import AuthenticationError, InvalidSourceError, KimiInspectError, TransportError
-from kimi_inspect.remote import HubRepository, digest_of
+from kimi_inspect.remote import HubRepository
+from kimi_inspect.remote_file import digest_of
 from kimi_inspect.testing import (
     Fault,
     HollowFile,

@@ -98,6 +98,9 @@ def test_what_is_no_weight_file_is_in_no_set() -> None:
         (["adapter.safetensors", "model.safetensors"], "model"),
         (["x.fp16.safetensors", "x.safetensors"], "x"),
         (["b.safetensors", "a.safetensors"], "a"),
+        (["a.fp16.safetensors", "b.safetensors"], "b"),
+        (["consolidated.safetensors", "x.safetensors"], "x"),
+        (["draft.safetensors", "x.safetensors"], "x"),
     ],
 )
 def test_default(paths: list[str], default: str) -> None:
@@ -118,6 +121,95 @@ def test_sets_of_one_name_are_told_apart() -> None:
     assert len({found.name for found in sets}) == len(sets) == 3
     for found in sets:
         assert choose_set(listing, source="x", name=found.name).files == found.files
+
+
+UNET, VAE = "unet/diffusion_pytorch_model", "vae/diffusion_pytorch_model"
+DIFFUSERS = ["model_index.json", f"{UNET}.safetensors", f"{VAE}.safetensors", "text_encoder/model.safetensors"]
+
+
+def in_folder(folder: str, paths: Sequence[str]) -> list[str]:
+    return [f"{folder}/{path}" for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("paths", "sets"),
+    [
+        (DIFFUSERS, {"pipeline": DIFFUSERS[1:]}),
+        # Several text encoders.
+        (
+            [*DIFFUSERS, "text_encoder_2/model.safetensors", "text_encoder_3/model.safetensors"],
+            {"pipeline": [*DIFFUSERS[1:], "text_encoder_2/model.safetensors", "text_encoder_3/model.safetensors"]},
+        ),
+        # A variant where there is one, the plain file where there is none.
+        (
+            [*DIFFUSERS, f"{UNET}.fp16.safetensors", f"{UNET}.bf16.safetensors", f"{VAE}.fp16.safetensors"],
+            {
+                "pipeline": DIFFUSERS[1:],
+                "pipeline.fp16": [f"{UNET}.fp16.safetensors", f"{VAE}.fp16.safetensors", DIFFUSERS[3]],
+                "pipeline.bf16": [f"{UNET}.bf16.safetensors", *DIFFUSERS[2:]],
+            },
+        ),
+        # A sharded part, and its variant named in either way.
+        *(
+            (
+                ["model_index.json", *in_folder("unet", shards(2)), *variant, f"{VAE}.safetensors"],
+                {
+                    "pipeline": [*in_folder("unet", shards(2)), f"{VAE}.safetensors"],
+                    "pipeline.fp16": [*variant, f"{VAE}.safetensors"],
+                },
+            )
+            for variant in (
+                in_folder("unet", shards(2, variant=".fp16")),
+                in_folder("unet", shards(2, "model.fp16")),
+                ["unet/model.fp16.safetensors"],
+            )
+        ),
+        # What lies in the root, or deeper, is a checkpoint of its own; so is a second file in a folder.
+        ([*DIFFUSERS, "sd_xl.safetensors"], {"pipeline": DIFFUSERS[1:], "sd_xl": ["sd_xl.safetensors"]}),
+        ([*DIFFUSERS, "a/b/x.safetensors"], {"pipeline": DIFFUSERS[1:], "a/b/x": ["a/b/x.safetensors"]}),
+        ([*DIFFUSERS, "vae/z.safetensors"], {"pipeline": DIFFUSERS[1:], "vae/z": ["vae/z.safetensors"]}),
+        ([*DIFFUSERS, "unet/x-Q4_0.gguf"], {"pipeline": DIFFUSERS[1:], "Q4_0": ["unet/x-Q4_0.gguf"]}),
+        (
+            ["model_index.json", "transformer/x-Q4_0.gguf", "vae/x.safetensors"],
+            {"pipeline": ["vae/x.safetensors"], "Q4_0": ["transformer/x-Q4_0.gguf"]},
+        ),
+        # No folder has weights; the index lies deeper: nothing is put together.
+        (["model_index.json", "x.safetensors"], {"x": ["x.safetensors"]}),
+        (["a/model_index.json", "a/vae/x.safetensors"], {"a/vae/x": ["a/vae/x.safetensors"]}),
+        (DIFFUSERS[1:3], {UNET: DIFFUSERS[1:2], VAE: DIFFUSERS[2:3]}),
+        # sentence-transformers: the root and the numbered folders.
+        (
+            ["modules.json", "model.safetensors", "2_Dense/model.safetensors", "onnx/model.safetensors"],
+            {"pipeline": ["model.safetensors", "2_Dense/model.safetensors"], "onnx/model": ["onnx/model.safetensors"]},
+        ),
+        (
+            ["modules.json", "0_T/x.safetensors", "2_D/x.safetensors"],
+            {"pipeline": ["0_T/x.safetensors", "2_D/x.safetensors"]},
+        ),
+        (
+            ["modules.json", *shards(2), "model.fp16.safetensors", "x-Q4_0.gguf"],
+            {"pipeline": shards(2), "model.fp16": ["model.fp16.safetensors"], "Q4_0": ["x-Q4_0.gguf"]},
+        ),
+        (["modules.json", "onnx/x.safetensors"], {"onnx/x": ["onnx/x.safetensors"]}),
+    ],
+)
+def test_pipelines(paths: list[str], sets: dict[str, list[str]]) -> None:
+    found = sort_out(listed(*reversed(paths))).sets
+    assert {one.name: sorted(file.path for file in one.files) for one in found} == {
+        name: sorted(files) for name, files in sets.items()
+    }
+    assert [one.name for one in found if one.default] == [next(iter(sets))]
+    # A file that is in several stands for the plain one.
+    for path in sets[found[0].name]:
+        assert choose_set(listed(*paths), source="x", member=path) == found[0]
+
+
+def test_a_part_of_a_pipeline_is_missing() -> None:
+    parts = [*in_folder("text_encoder", shards(3)), *in_folder("unet", shards(3)[::2]), "vae/x.safetensors"]
+    (found,) = sort_out(listed("model_index.json", *parts)).sets
+    (finding,) = missing_shards(found)
+    assert (finding.code, finding.examples) == ("shard-missing", tuple(in_folder("unet", shards(3)[1:2])))
+    assert (finding.expected, finding.actual) == (3, 2)
 
 
 class TestChoice:

@@ -13,7 +13,8 @@ from contracts.file_store import FileStoreContract
 
 from kimi_inspect import ByteSource, Traffic
 from kimi_inspect.errors import RangeNotSupportedError, SourceError, SourceFileNotFoundError, TransportError
-from kimi_inspect.remote import HubRepository, PlainFiles, RemoteFile
+from kimi_inspect.remote import HubRepository, PlainFiles
+from kimi_inspect.remote_file import RemoteFile
 from kimi_inspect.sources import (
     MAX_DEPTH,
     FileStore,
