@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.components import Component
-from kimi_inspect.patterns import Patterns
+from kimi_inspect.patterns import MAX_NUMBER, Patterns
 from kimi_inspect.rules import Judgement, Rule, judge
 from kimi_inspect.table import COMPONENTS
 
@@ -32,18 +32,25 @@ class Classes:
     fused: NDArray[np.bool_]
 
 
-def classify(patterns: Patterns, rules: Sequence[Rule]) -> Classes:
-    """Classify the names behind `patterns`."""
+def classify(patterns: Patterns, rules: Sequence[Rule], scope: NDArray[np.int32] | None = None) -> Classes:
+    """Classify the names behind `patterns`.
+
+    Args:
+        patterns: the patterns of n names.
+        rules: tried in order.
+        scope: int32 [n], which model each is of; only tensors of one model say something of each other.
+    """
     texts = patterns.texts
     once = {text: judge(text, rules) for text in dict.fromkeys(texts)}
     judgements = [once[text] for text in texts]
 
     component = np.array([_CODES[it.component] for it in judgements] or [0], np.uint8)[patterns.code]
     layer = patterns.number([it.layer for it in judgements])
-    _settle(component, layer, judgements, patterns.code)
-    drafts = np.unique(layer[component == _CODES[Component.MTP]])
+    place = layer if scope is None else np.where(layer < 0, np.int64(-1), layer + scope.astype(np.int64) * MAX_NUMBER)
+    _settle(component, place, judgements, patterns.code)
+    drafts = np.unique(place[component == _CODES[Component.MTP]])
     if drafts.max(initial=-1) >= 0:
-        component[np.isin(layer, drafts[drafts >= 0])] = _CODES[Component.MTP]
+        component[np.isin(place, drafts[drafts >= 0])] = _CODES[Component.MTP]
     return Classes(
         component=component,
         layer=layer,
@@ -54,7 +61,7 @@ def classify(patterns: Patterns, rules: Sequence[Rule]) -> Classes:
 
 
 def _settle(
-    component: NDArray[np.uint8], layer: NDArray[np.int32], judgements: Sequence[Judgement], code: NDArray[np.int32]
+    component: NDArray[np.uint8], layer: NDArray[np.integer], judgements: Sequence[Judgement], code: NDArray[np.int32]
 ) -> None:
     """Say what tensors are whose names leave it open: the one of their kinds that certain tensors show of their layer.
 

@@ -20,9 +20,10 @@ from kimi_inspect.sets import FileSet, Shelves, matching
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.values import Companion
 
-__all__ = ["IMATRIX", "SideFile", "chosen_sides", "companions_of", "look_into", "side_files"]
+__all__ = ["IMATRIX", "SideFile", "chosen_sides", "companions_of", "look_into", "role_of", "side_files"]
 
 VISION, DRAFT, OTHER = "vision", "draft", "other"
+UNREAD = "unread"
 IMATRIX = "imatrix"
 """Statistics for quantization: neither a checkpoint nor a side file of one."""
 
@@ -67,7 +68,7 @@ def look_into(
         options: how to read.
 
     Returns:
-        By the path of a set's first file its role; None for a model of its own.
+        By the path of a set's first file its role; None for a model of its own. What cannot be read is left out.
     """
     if chosen is not None and chosen.format != "gguf":
         return {}
@@ -85,6 +86,7 @@ def look_into(
     return {
         member.files[0].path: kind
         for (group, one), kind in zip(looks, kinds, strict=True)
+        if kind != UNREAD
         for member in (group if len(_samples(group, store)) == 1 else [one])
     }
 
@@ -95,7 +97,7 @@ def _samples(group: Sequence[FileSet], store: FileStore) -> Sequence[FileSet]:
 
 
 def _kind(store: FileStore, file: ListedFile, options: ReadOptions) -> str | None:
-    """Read what a GGUF file is; None for a model, and for what cannot be read."""
+    """Read what a GGUF file is; None for a model."""
     kept = options.cache.get_kind(file) if options.cache else None
     if kept is not None:
         return role_of(kept)
@@ -104,7 +106,7 @@ def _kind(store: FileStore, file: ListedFile, options: ReadOptions) -> str | Non
         plan = read_gguf_kind(source.size, file=file.path, max_header_bytes=options.max_header_bytes)
         metadata = run(plan, source.read)
     except KimiInspectError:
-        return None
+        return UNREAD
     if options.cache:
         options.cache.put_kind(file, metadata)
     return role_of(metadata)
@@ -113,14 +115,14 @@ def _kind(store: FileStore, file: ListedFile, options: ReadOptions) -> str | Non
 def role_of(metadata: Mapping[str, Any]) -> str | None:
     """Return the role that a file's metadata give it; None for a model of its own."""
     kind, architecture = metadata.get("general.type"), metadata.get("general.architecture")
-    if kind in _TYPES:
+    if isinstance(kind, str) and kind in _TYPES:
         return _TYPES[kind]
     if architecture is None and any(key.startswith("imatrix.") for key in metadata):
         return IMATRIX
     if architecture == "clip" or kind == "mmproj":
         audio_only = metadata.get("clip.has_audio_encoder") and not metadata.get("clip.has_vision_encoder")
         return OTHER if audio_only else VISION
-    return DRAFT if architecture in _DRAFT_ARCHITECTURES else None
+    return DRAFT if isinstance(architecture, str) and architecture in _DRAFT_ARCHITECTURES else None
 
 
 def side_files(shelves: Shelves, chosen: FileSet, roles: Mapping[str, str | None]) -> Iterator[SideFile]:
@@ -138,7 +140,7 @@ def chosen_sides(sides: Iterable[SideFile], wanted: bool | str | Sequence[str]) 
         sides: all there are.
         wanted: True for all, False for none, or globs on their paths.
     """
-    if wanted is False:
+    if not wanted:
         return []
     globs = [] if wanted is True else [wanted] if isinstance(wanted, str) else list(wanted)
     fitting = [one for one in sides if wanted is True or matching(one.files.files, globs)]

@@ -49,7 +49,7 @@ class Forward:
         self._since = since
         self._until = until
         self._stream = ExitStack()
-        self._pieces: Iterator[bytes] = iter(())
+        self._pieces: Iterator[bytes] | None = None
         self._at: int | None = None
         self._rest = b""
 
@@ -66,25 +66,29 @@ class Forward:
             return source.read(begin, end)
         try:
             if self._at != begin:
-                self._stream.close()
-                self._pieces = self._stream.enter_context(source.stream(begin, self._until))
-                self._rest = b""
+                self._open(source, begin)
             data = self._next(end - begin)
-        except FINAL:
-            raise
-        except SourceError:
+        except SourceError as error:
             self._at = None
             self._stream.close()
+            if isinstance(error, FINAL) and self._pieces is None:
+                raise
             return source.read(begin, end)
         self._at = end
         return data
+
+    def _open(self, source: StreamedSource, begin: int) -> None:
+        self._stream.close()
+        self._pieces = None
+        self._pieces = self._stream.enter_context(source.stream(begin, self._until))
+        self._rest = b""
 
     def _next(self, count: int) -> bytes:
         """Take `count` bytes from the stream."""
         parts = [self._rest]
         missing = count - len(self._rest)
         while missing > 0:
-            piece = next(self._pieces, None)
+            piece = next(self._pieces or iter(()), None)
             if piece is None:
                 raise TransportError("the stream has ended early", expected=count, actual=count - missing)
             parts.append(piece)

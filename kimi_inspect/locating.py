@@ -27,7 +27,7 @@ WEIGHT_SUFFIXES = (".safetensors", ".gguf")
 DEFAULT_HUB = "https://huggingface.co"
 
 _REPOSITORY = re.compile(r"(?P<repo>[^/@:\s]+/[^/@:\s]+)(?:@(?P<revision>[^:\s]+))?(?::(?P<set>.+))?")
-_PAGE = re.compile(r"/(?P<repo>[^/]+/[^/]+)(?:/(?:tree|blob|resolve)/(?P<revision>[^/]+)(?:/(?P<path>.*))?)?/?")
+_PAGE = re.compile(r"/(?P<repo>[^/]+/[^/]+)(?:/(?P<view>tree|blob|resolve)/(?P<revision>[^/]+)(?:/(?P<path>.*))?)?/?")
 
 
 @frozen(kw_only=True)
@@ -38,11 +38,13 @@ class Location:
         store: the folder or repository.
         set_name: the set chosen after a colon, or None.
         member: the file that the wanted set holds, or None.
+        folder: the folder that the wanted set lies in, or below; empty for all.
     """
 
     store: FileStore
     set_name: str | None = None
     member: str | None = None
+    folder: str = ""
 
 
 @frozen(kw_only=True)
@@ -51,6 +53,7 @@ class _Hub:
     revision: str | None
     set_name: str | None = None
     member: str | None = None
+    folder: str = ""
     endpoint: str | None = None
 
 
@@ -110,7 +113,7 @@ def _invalid(source: str) -> InvalidSourceError:
     advice = f"; for what is here under that name write ./{printable(shown)}" if _is_here(source) else ""
     return InvalidSourceError(
         f"'{printable(shown)}' names no checkpoint{advice}",
-        expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or an address ending in .safetensors",
+        expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or address of .safetensors or .gguf",
     )
 
 
@@ -176,7 +179,8 @@ def _page(url: str, revision: str | None, endpoint: str | None) -> _Hub | None:
     return _Hub(
         repo_id=unquote(match["repo"]),
         revision=_one_revision(unquote(match["revision"]) if match["revision"] else None, revision),
-        member=path if path.endswith(WEIGHT_SUFFIXES) else None,
+        member=path if path.endswith(WEIGHT_SUFFIXES) and match["view"] != "tree" else None,
+        folder=path.strip("/") if match["view"] == "tree" else "",
         endpoint=DEFAULT_HUB if hub == "https://hf.co" else hub,
     )
 
@@ -201,7 +205,7 @@ def _hub(found: _Hub, token: str | bool | None, endpoint: str | None, timeout: f
             endpoint=found.endpoint or endpoint,
             timeout=timeout,
         )
-    return Location(store=store, set_name=found.set_name, member=found.member)
+    return Location(store=store, set_name=found.set_name, member=found.member, folder=found.folder)
 
 
 def _cached(found: _Hub) -> LocalFolder:

@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.classifying import Classes, classify
-from kimi_inspect.components import Component
+from kimi_inspect.components import Component, Group
 from kimi_inspect.families import RULES
 from kimi_inspect.findings import finding
 from kimi_inspect.header import Header, Kind
@@ -36,7 +36,11 @@ class Meaning:
 
 
 def understand(
-    headers: Sequence[tuple[str, Header]], config: Mapping[str, Any] | None, *, weights_format: str
+    headers: Sequence[tuple[str, Header]],
+    config: Mapping[str, Any] | None,
+    *,
+    weights_format: str,
+    sides: Mapping[str, str] | None = None,
 ) -> Meaning:
     """Make the table of all tensors.
 
@@ -44,6 +48,7 @@ def understand(
         headers: path and header of each shard, in order.
         config: the parsed config.json, or None.
         weights_format: ``safetensors`` or ``gguf``.
+        sides: by path, the roles of those that are side files: models of their own, with names of their own.
     """
     is_gguf = weights_format == "gguf"
     parts = [header for _, header in headers]
@@ -51,7 +56,12 @@ def understand(
     first = np.cumsum([0, *map(len, names)])
     kinds, kind = _merged_kinds(parts)
     patterns = Patterns.of(names)
-    classes = classify(patterns, RULES[weights_format])
+    shard = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first))
+    scopes = _numbered([path if path in (sides or {}) else "" for path, _ in headers])
+    classes = classify(patterns, RULES[weights_format], scopes[shard] if sides else None)
+    for number, (path, _) in enumerate(headers):
+        if sides and path in sides:
+            _as_side(classes, shard == number, sides[path])
 
     def name_of(row: int) -> str:
         shard = int(np.searchsorted(first, row, side="right")) - 1
@@ -61,8 +71,8 @@ def understand(
         packing = block_packing(patterns, kinds, kind)
     else:
         packing = find_packing(patterns, kinds, kind, config=config, name_of=name_of)
-    shard = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first))
-    repeated = _repeated(patterns, _folders([path for path, _ in headers])[shard])
+    owners = [path if path in (sides or {}) else path.rpartition("/")[0] + "/" for path, _ in headers]
+    repeated = _repeated(patterns, _numbered(owners)[shard])
     table = TensorTable(
         Columns(
             names=names,
@@ -110,10 +120,23 @@ def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32], *
     return experts
 
 
-def _folders(paths: Sequence[str]) -> NDArray[np.int32]:
-    """Number the folders that files are in."""
+def _numbered(owners: Sequence[str]) -> NDArray[np.int32]:
+    """Number what names belong to: folders, or side files."""
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(path.rpartition("/")[0], len(numbers)) for path in paths], np.int32)
+    return np.array([numbers.setdefault(owner, len(numbers)) for owner in owners], np.int32)
+
+
+_MULTIMODAL = [code for code, component in enumerate(COMPONENTS) if component.group is Group.MULTIMODAL]
+
+
+def _as_side(classes: Classes, rows: NDArray[np.bool_], role: str) -> None:
+    """Count a draft model as such, whatever its tensors are called, and an adapter as nothing of the model."""
+    if role == "vision":
+        return
+    if role == "other":
+        rows = rows & ~np.isin(classes.component, _MULTIMODAL)
+    classes.component[rows] = COMPONENTS.index(Component.MTP if role == "draft" else Component.OTHER)
+    classes.layer[rows] = -1
 
 
 def _repeated(patterns: Patterns, folder: NDArray[np.int32]) -> NDArray[np.bool_]:

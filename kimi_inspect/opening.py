@@ -8,20 +8,20 @@ from typing import Any, TypedDict
 from attrs import evolve, field, frozen
 
 from kimi_inspect.caching import HeaderCache, cache_folder
-from kimi_inspect.companions import SideFile, chosen_sides, companions_of, look_into, side_files
+from kimi_inspect.choosing import Found, find_files, read_config, sorted_listing
+from kimi_inspect.companions import IMATRIX, SideFile, chosen_sides, companions_of, role_of
 from kimi_inspect.completeness import find_lacks
 from kimi_inspect.copies import find_copies
-from kimi_inspect.errors import AmbiguousCheckpointError, MalformedHeaderError, SourceError
+from kimi_inspect.errors import MalformedHeaderError, NotWeightsError
 from kimi_inspect.families import family_of
 from kimi_inspect.findings import finding, in_order
 from kimi_inspect.header import MAX_HEADER_BYTES
 from kimi_inspect.indexes import index_findings, promised_files
-from kimi_inspect.locating import Location, Source, locate
+from kimi_inspect.locating import Source, locate
 from kimi_inspect.meaning import understand
 from kimi_inspect.reading import ReadOptions, ReadShard, read_shards, workers
-from kimi_inspect.sets import FileSet, Shelves, choose_set, matching, sort_out
-from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
-from kimi_inspect.sources import FileStore, ListedFile
+from kimi_inspect.sets import FileSet
+from kimi_inspect.sources import FileStore
 from kimi_inspect.table import TensorTable
 from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.values import Companion, Finding, Progress, ProgressCallback, Shard, Traffic
@@ -159,58 +159,35 @@ def open_checkpoint(
         arrays=arrays,
         cache=_cache(store) if cache else None,
     )
-    found = _find(store, location, listing, _globs(files), options)
+    found = find_files(location, listing, _globs(files), options)
     counted = chosen_sides(found.sides, companions)
     with workers(store, 1) as beside:
-        reading_config = beside.submit(_read_config, store, listing, found.chosen, options.cache)
+        reading_config = beside.submit(read_config, store, found, options.cache)
         wanted = [*found.chosen.files, *(file for side in counted for file in side.files.files)]
         read = read_shards(store, wanted, options, progress=progress)
         config, findings = reading_config.result()
     own = read[: found.chosen.file_count]
-    findings += [] if files else _missing(store, found.chosen, listing)
-    findings += [*find_copies(store, found.shelves.sets, found.chosen, own, options)]
+    findings += [] if found.partial else _missing(store, found, [side.files for side in counted], own)
+    findings += [] if found.partial else find_copies(store, found.shelves.sets, found.chosen, own, options)
     if options.cache:
         options.cache.trim()
-    checkpoint = _checkpoint(store, found, counted, read, config, findings, partial=bool(files))
-    if files or not (check_index or store.origin is None):
+    checkpoint = _checkpoint(store, found, counted, read, config, findings)
+    if found.partial or not (check_index or store.origin is None):
         return checkpoint
     stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing)
     return evolve(checkpoint, findings=in_order([*checkpoint.findings, *stale]), traffic=store.traffic)
 
 
-def _missing(store: FileStore, chosen: FileSet, listing: Sequence[ListedFile]) -> list[Finding]:
+def _missing(store: FileStore, found: Found, counted: Sequence[FileSet], own: Sequence[ReadShard]) -> list[Finding]:
     """Find missing shards: by the names, unless the index names just those that are there."""
-    missing = list(missing_shards(chosen, [file.path for file in listing]))
-    promised = promised_files(store, chosen, listing) if missing else None
-    return [] if promised and promised <= {file.path for file in listing} else missing
-
-
-@frozen(kw_only=True)
-class _Found:
-    """What is to be opened: the set, its side files, and all that is there besides."""
-
-    shelves: Shelves
-    chosen: FileSet
-    sides: tuple[SideFile, ...]
-
-
-def _find(
-    store: FileStore, location: Location, listing: Sequence[ListedFile], globs: Sequence[str], options: ReadOptions
-) -> _Found:
-    """Choose the set to open; files that may be side files are looked into first."""
-    wanted: dict[str, Any] = {"name": location.set_name, "member": location.member, "globs": globs}
-    shelves = sort_out(matching(listing, globs))
-    roles: dict[str, str | None] = {}
-    try:
-        chosen: FileSet | None = choose_set(listing, source=store.source, **wanted)
-    except AmbiguousCheckpointError:
-        chosen = None
-    if len(shelves.all) > 1:
-        roles = look_into(store, shelves, chosen, options)
-    known = {path: role is not None for path, role in roles.items()}
-    shelves = sort_out(matching(listing, globs), known)
-    chosen = choose_set(listing, source=store.source, known=known, **wanted)
-    return _Found(shelves=shelves, chosen=chosen, sides=tuple(side_files(shelves, chosen, roles)))
+    paths = {file.path for file in found.listing}
+    told = {shard.file.path: (shard.header.metadata or {}).get("split.no") for shard in own if shard.header}
+    places = {path: place for path, place in told.items() if type(place) is int}
+    missing = list(missing_shards(found.chosen, paths, places=places))
+    promised = promised_files(store, found.chosen, found.listing) if missing else None
+    if promised and promised <= paths:
+        missing = []
+    return [*missing, *(item for side in counted for item in missing_shards(side, paths))]
 
 
 def _cache(store: FileStore) -> HeaderCache | None:
@@ -229,7 +206,7 @@ def list_sets(
 ) -> Listing:
     """List the checkpoints in a folder or repository and read no header; arguments as for `open_checkpoint`."""
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
-    shelves = sort_out(matching(location.store.list_files(), _globs(files)))
+    shelves = sorted_listing(location, location.store.list_files(), _globs(files))
     return Listing(source=location.store.source, commit=location.store.commit, sets=shelves.sets, side=shelves.side)
 
 
@@ -237,40 +214,13 @@ def _globs(files: str | Sequence[str] | None) -> list[str]:
     return [files] if isinstance(files, str) else list(files or ())
 
 
-def _read_config(
-    store: FileStore, listing: Sequence[ListedFile], chosen: FileSet, cache: HeaderCache | None
-) -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Read the config.json beside the weights, or in the root."""
-    by_path = {file.path: file for file in listing}
-    folder = chosen.files[0].path.rpartition("/")[0]
-    file = by_path.get(f"{folder}/config.json" if folder else "config.json") or by_path.get("config.json")
-    if file is None:
-        return None, []
-    data = cache.get_blob(file) if cache else None
-    if data is None:
-        try:
-            data = store.read_small(file, MAX_CONFIG_BYTES)
-        except SourceError as error:
-            return None, [_config_finding(file.path, f"cannot be read: {error.problem}")]
-        if cache:
-            cache.put_blob(file, data)
-    config = parse_config(data)
-    return (config, []) if config is not None else (None, [_config_finding(file.path, "is no JSON object")])
-
-
-def _config_finding(path: str, problem: str) -> Finding:
-    return finding("config-unreadable", path, f"{path} {problem}; what it declares is not known", file=path)
-
-
 def _checkpoint(
     store: FileStore,
-    found: _Found,
+    found: Found,
     counted: Sequence[SideFile],
     read: Sequence[ReadShard],
     config: dict[str, Any] | None,
     findings: Sequence[Finding],
-    *,
-    partial: bool,
 ) -> Checkpoint:
     chosen = found.chosen
     own = read[: chosen.file_count]
@@ -279,17 +229,22 @@ def _checkpoint(
         contradictory = isinstance(shard.error, MalformedHeaderError) and shard.error.contradictory
         if shard.error and (contradictory or not any(part.header for part in own)):
             raise shard.error
-    meaning = understand(headers, config, weights_format=chosen.format)
+    if chosen.format == "gguf" and any(role_of(one.header.metadata or {}) == IMATRIX for one in own if one.header):
+        what = "statistics for quantization (an importance matrix), not weights"
+        raise NotWeightsError(what, file=chosen.files[0].path)
+    sides = {file.path: side.role for side in counted for file in side.files.files}
+    meaning = understand(headers, config, weights_format=chosen.format, sides=sides)
     told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
     if chosen.format == "gguf":
         parts = [(part.file.path, part.header.metadata or {}, len(part.header.names)) for part in own if part.header]
-        told += split_findings(parts, whole=len(parts) == len(own) and not any(map(_is_missing, findings)))
+        whole = not found.partial and len(parts) == len(own) and not any(map(_is_missing, findings))
+        told += split_findings(parts, whole=whole)
     metadata: dict[str, Any] = {}
     for shard in own:
         for key, value in (shard.header.metadata or {} if shard.header else {}).items():
             metadata.setdefault(key, value)
     architecture = _architecture(metadata, config, chosen.format)
-    if not partial and not any(item.code in INCOMPLETE for item in told):
+    if not found.partial and not any(item.code in INCOMPLETE for item in told):
         told += find_lacks(
             meaning,
             config,

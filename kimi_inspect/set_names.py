@@ -14,8 +14,8 @@ __all__ = ["base_name", "is_copy", "is_draft", "is_side", "quant_label", "varian
 PUBLISHERS = ("UD", "KLX", "i1")
 """Marks that publishers put before a quantization of their own recipe: unsloth, KarLexAI, mradermacher."""
 
-_TYPE = r"(?:[IT]?Q\d(?:_\w+)?|BF16|FP?16|FP?32|FP?8|MXFP\d(?:_\w+)?|NVFP4(?:_\w+)?)"
-_LABEL = re.compile(rf"(?:^|(?<=[-._ ]))(?P<label>(?:(?:{'|'.join(PUBLISHERS)})-)?(?i:{_TYPE}))$")
+_TYPE = r"(?:[IT]?Q\d(?:_\w+)?|I2_S|BF16|FP?16|FP?32|FP?8|MXFP\d(?:_\w+)?|NVFP4(?:_\w+)?)"
+_LABEL = re.compile(rf"(?i:(?:^|(?<=[-._ ]))(?P<label>(?:(?:{'|'.join(PUBLISHERS)})-)?{_TYPE})(?:-imat)?)$")
 _SIDE = re.compile(r"(?:^|[-._ ])(?:mmproj|imatrix)(?:[-._ ]|$)", re.IGNORECASE)
 _DRAFT = re.compile(r"(?:model[-._])?(?:mtp|nextn|draft|eagle\d?|medusa)(?:[-._].*)?", re.IGNORECASE)
 _VARIANT = re.compile(r"\.(?P<variant>fp16|bf16|fp32|fp8|int8|non_ema|ema)(?=[.-])")

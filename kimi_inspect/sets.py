@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
@@ -20,8 +19,6 @@ SUFFIXES = {".safetensors": "safetensors", ".gguf": "gguf"}
 
 PIPELINE = "pipeline"
 """What the set is called whose parts stand in folders, as diffusers and sentence-transformers keep them."""
-
-_MODULE = re.compile(r"[0-9]+_\w+")
 
 
 @frozen(kw_only=True)
@@ -70,22 +67,23 @@ class Shelves:
         return self.sets + self.side
 
 
-def sort_out(files: Iterable[ListedFile], known: Mapping[str, bool] | None = None) -> Shelves:
+def sort_out(
+    files: Iterable[ListedFile], known: Mapping[str, bool] | None = None, *, folders: Sequence[str] = ()
+) -> Shelves:
     """Sort weight files into sets.
 
     Args:
         files: a listing.
         known: by path, whether a file is a side file, where more is known than its name.
+        folders: those whose weights make one checkpoint together.
     """
-    listed = list(files)
-    found = list(_by_name(listed))
+    found = list(_by_name(files))
     side = [one for one in found if (known or {}).get(one.files[0].path, _is_side(one))]
     sets = [one for one in found if one not in side]
     if not sets:
         sets, side = side, []
-    paths = {file.path for file in listed}
-    if "model_index.json" in paths or "modules.json" in paths:
-        sets = _assembled(sets, modules="modules.json" in paths)
+    if folders:
+        sets = _assembled(sets, folders)
     ordered = _labelled(sorted(sets, key=_preference))
     certain = len(ordered) == 1 or any(one.format == "safetensors" for one in ordered)
     return Shelves(
@@ -96,7 +94,7 @@ def sort_out(files: Iterable[ListedFile], known: Mapping[str, bool] | None = Non
 
 def _is_side(found: FileSet) -> bool:
     path = found.files[0].path
-    return is_side(path) if found.format == "gguf" else found.file_count == 1 and is_draft(path)
+    return is_side(path) if found.format == "gguf" else is_draft(path)
 
 
 def _by_name(files: Iterable[ListedFile]) -> Iterator[FileSet]:
@@ -124,8 +122,9 @@ def _number(file: ListedFile) -> tuple[int, str]:
 def _labelled(sets: Sequence[FileSet]) -> list[FileSet]:
     """Call GGUF sets by their quantization where that tells them apart."""
     labels = [quant_label(one.files[0].path) if one.format == "gguf" else None for one in sets]
+    taken = [label or one.name for label, one in zip(labels, sets, strict=True)]
     return [
-        evolve(one, name=label) if label and labels.count(label) == 1 else one
+        evolve(one, name=label) if label and taken.count(label) == 1 else one
         for one, label in zip(sets, labels, strict=True)
     ]
 
@@ -143,6 +142,7 @@ def _preference(found: FileSet) -> tuple[object, ...]:
         path.folder.count("/"),
         variant_of(found.files[0].path) is not None,
         is_copy(path.set_name),
+        is_draft(found.files[0].path) and found.format == "safetensors",
         path.stem != "model",
         path.set_name,
         path.count is not None,
@@ -150,33 +150,26 @@ def _preference(found: FileSet) -> tuple[object, ...]:
     )
 
 
-def _assembled(sets: Sequence[FileSet], *, modules: bool) -> list[FileSet]:
-    """Make one set of the parts in the folders of a pipeline; a second one with the variants, where there are some.
-
-    Args:
-        sets: all sets found by name.
-        modules: it is of sentence-transformers: the root's model and the numbered folders; else of diffusers: every
-            folder in the root.
-    """
-    folders: dict[str, list[FileSet]] = {}
+def _assembled(sets: Sequence[FileSet], folders: Sequence[str]) -> list[FileSet]:
+    """Make one set of the parts of a pipeline, and one for each variant of which there are parts."""
+    parts: dict[str, list[FileSet]] = {}
     for one in sorted(sets, key=_preference):
-        parts = ShardName.of(one.files[0].path).folder.split("/")[:-1]
-        mine = not parts or (len(parts) == 1 and _MODULE.fullmatch(parts[0])) if modules else len(parts) == 1
-        if mine and one.format == "safetensors":
-            folders.setdefault("/".join(parts), []).append(one)
-    plain = [found[0] for found in folders.values()]
-    if not plain:
+        folder = ShardName.of(one.files[0].path).folder.rstrip("/")
+        if folder in folders and one.format == "safetensors":
+            parts.setdefault(folder, []).append(one)
+    if not parts:
         return list(sets)
+    plain = [found[0] for found in parts.values()]
     made = [_joined(PIPELINE, plain)]
     used = set(map(id, plain))
-    variants = {one.files[0].path: variant_of(one.files[0].path) for found in folders.values() for one in found}
-    for variant in sorted({name for name in variants.values() if name and not modules}):
+    variants = {one.files[0].path: variant_of(one.files[0].path) for found in parts.values() for one in found}
+    for variant in sorted({name for name in variants.values() if name and "" not in folders}):
         members = [
-            next((one for one in found if variants[one.files[0].path] == variant), found[0])
-            for found in folders.values()
+            next((one for one in found if variants[one.files[0].path] == variant), found[0]) for found in parts.values()
         ]
-        made.append(_joined(f"{PIPELINE}.{variant}", members))
-        used.update(map(id, members))
+        if members != plain:
+            made.append(_joined(f"{PIPELINE}.{variant}", members))
+            used.update(map(id, members))
     return [*made, *(one for one in sets if id(one) not in used)]
 
 
@@ -192,6 +185,7 @@ def choose_set(
     member: str | None = None,
     globs: Sequence[str] = (),
     known: Mapping[str, bool] | None = None,
+    folders: Sequence[str] = (),
 ) -> FileSet:
     """Choose one set: by name, by a file in it, by globs on the paths, or the default.
 
@@ -199,7 +193,7 @@ def choose_set(
         NoCheckpointError: there is none such.
         AmbiguousCheckpointError: none is asked for, and none of several is the default.
     """
-    shelves = sort_out(matching(listing, globs), known)
+    shelves = sort_out(matching(listing, globs), known, folders=folders)
     if not shelves.sets:
         raise NoCheckpointError(
             "no safetensors or GGUF file matches" if globs else "no safetensors or GGUF file is there",
@@ -210,8 +204,7 @@ def choose_set(
     if member is not None:
         asked = [one for one in shelves.all if any(file.path == member for file in one.files)]
     elif name is not None:
-        same = [one for one in shelves.all if one.name == name]
-        asked = same or [one for one in shelves.all if one.name.casefold() == name.casefold()]
+        asked = _by_set_name(shelves.all, name)
     else:
         asked = [one for one in shelves.sets if one.default]
         if not asked:
@@ -222,8 +215,15 @@ def choose_set(
     return asked[0]
 
 
+def _by_set_name(sets: Sequence[FileSet], name: str) -> list[FileSet]:
+    """Return the sets that go by a name: as `ls` shows it, or as their files are named; in any case if in no other."""
+    long = [(one, {one.name, ShardName.of(one.files[0].path).set_name}) for one in sets]
+    exact = [one for one in sets if one.name == name] or [one for one, names in long if name in names]
+    return exact or [one for one, names in long if name.casefold() in {each.casefold() for each in names}]
+
+
 def _ambiguous(sets: Sequence[FileSet], source: str) -> AmbiguousCheckpointError:
-    lines = [f"{one.name} ({_size(one.file_bytes)}, {one.file_count} files)" for one in sets]
+    lines = [f"{one.name} ({_size(one.file_bytes)}, {_files(one.file_count)})" for one in sets]
     return AmbiguousCheckpointError(
         f"there are {len(sets)} checkpoints, and none comes before the others; name one after a colon: "
         + printable(", ".join(lines)),
@@ -233,8 +233,17 @@ def _ambiguous(sets: Sequence[FileSet], source: str) -> AmbiguousCheckpointError
     )
 
 
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"
+
+
 def _size(nbytes: int | None) -> str:
-    return "size unknown" if nbytes is None else f"{nbytes / 1e9:,.1f} GB"
+    if nbytes is None:
+        return "size unknown"
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:,.1f} {name}"
+    return f"{nbytes} bytes"
 
 
 def matching(listing: Sequence[ListedFile], globs: Sequence[str]) -> Sequence[ListedFile]:

@@ -98,6 +98,11 @@ class ShardName:
         return cls(folder + slash, match["stem"], int(number), int(count), match["suffix"], digits)
 
     @property
+    def path(self) -> str:
+        """The name put together again."""
+        return self.sibling(self.number or 0)
+
+    @property
     def set_name(self) -> str:
         """What the files of one set have in common: folder, stem and variant."""
         return self.folder + self.stem + self.suffix.rpartition(".")[0]

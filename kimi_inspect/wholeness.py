@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kimi_inspect.findings import finding
@@ -17,26 +17,33 @@ UNFINISHED = (".incomplete", ".part", ".crdownload", ".aria2", ".tmp")
 """What downloading programs put behind the name of a file that is not whole yet."""
 
 
-def missing_shards(chosen: FileSet, others: Sequence[str] = ()) -> Iterator[Finding]:
-    """Yield what the names of a set promise and that is not there.
+def missing_shards(
+    chosen: FileSet, others: Collection[str] = (), *, places: Mapping[str, int] | None = None
+) -> Iterator[Finding]:
+    """Yield what the names of a set promise and that is not there, and numbers beyond what they promise.
 
     Args:
         chosen: the set; of a pipeline's set, the parts in each folder.
         others: paths of all files in the listing, for unfinished downloads among them.
+        places: by path, the place that a part itself says it has, from 0.
     """
     groups: dict[tuple[str, int | None], list[ShardName]] = {}
     for file in chosen.files:
         name = ShardName.of(file.path)
         groups.setdefault((name.set_name, name.count), []).append(name)
     for names in groups.values():
-        yield from _missing(names, set(others))
+        yield from _missing(names, set(others), places or {})
 
 
-def _missing(names: Sequence[ShardName], others: set[str]) -> Iterator[Finding]:
+def _missing(names: Sequence[ShardName], others: set[str], places: Mapping[str, int]) -> Iterator[Finding]:
     count, numbers = names[0].count, {name.number for name in names}
     if count is None or count > MAX_SHARDS:
         return
-    first = first_number(numbers, count)
+    first = _first_number(names, places)
+    strays = [name.path for name in names if name.number is None or not first <= name.number < first + count]
+    if strays:
+        message = f"a file is numbered beyond the {count} that there are"
+        yield finding("shard-order", strays[0], message, file=strays[0], count=len(strays), examples=strays)
     shortest = min(names, key=lambda name: name.digits)
     missing = [shortest.sibling(number) for number in range(first, first + count) if number not in numbers]
     if not missing:
@@ -57,9 +64,16 @@ def _missing(names: Sequence[ShardName], others: set[str]) -> Iterator[Finding]:
     )
 
 
-def first_number(numbers: set[int | None], count: int) -> int:
-    """Return the number that the first of `count` files bears: 1, or 0 where some tool counts from there."""
-    return 0 if 0 in numbers and count not in numbers else 1
+def _first_number(names: Sequence[ShardName], places: Mapping[str, int]) -> int:
+    """Return the number that the first file bears: 1, or 0 where some tool counts from there.
+
+    The names tell, where all files are there; else the parts, if they agree on it.
+    """
+    count, numbers = names[0].count or 1, {name.number for name in names}
+    by_names = 0 if 0 in numbers and count not in numbers else 1
+    told = {name.number - places[name.path] for name in names if name.number is not None and name.path in places}
+    whole = len([number for number in numbers if number is not None and 0 <= number - by_names < count]) == count
+    return by_names if whole or len(told) != 1 or not told <= {0, 1} else told.pop()
 
 
 def split_findings(parts: Sequence[tuple[str, Mapping[str, Any], int]], *, whole: bool) -> Iterator[Finding]:
@@ -73,23 +87,29 @@ def split_findings(parts: Sequence[tuple[str, Mapping[str, Any], int]], *, whole
         whole: no part is missing or unread.
     """
     names = [ShardName.of(path) for path, _, _ in parts]
-    told = [metadata for _, metadata, _ in parts]
     yield from _order_findings(parts, names)
-    yield from _count_findings(parts, names)
-    totals = {metadata.get("split.tensors.count") for metadata in told} - {None}
+    counts = list(_count_findings(parts, names))
+    yield from counts
+    if not whole or any(item.code == "shard-missing" for item in counts):
+        return
     stored = sum(tensors for _, _, tensors in parts)
-    if whole and totals - {stored}:
-        wrong = next(path for path, metadata, _ in parts if metadata.get("split.tensors.count") in totals - {stored})
+    wrong = [
+        (path, metadata["split.tensors.count"])
+        for path, metadata, _ in parts
+        if metadata.get("split.tensors.count") not in (None, stored)
+    ]
+    if wrong:
+        path, declared = wrong[0]
         message = "the parts declare another number of tensors than they hold"
-        declared = min(totals - {stored}, key=str)
-        yield finding("tensor-total-wrong", wrong, message, file=wrong, expected=declared, actual=stored)
+        yield finding("tensor-total-wrong", path, message, file=path, expected=declared, actual=stored)
 
 
 def _order_findings(
     parts: Sequence[tuple[str, Mapping[str, Any], int]], names: Sequence[ShardName]
 ) -> Iterator[Finding]:
     """Find parts whose `split.no` is not the place that the name gives, and numbers that two files bear."""
-    base = first_number({name.number for name in names}, names[0].count or 1) if names else 1
+    places = {path: metadata["split.no"] for path, metadata, _ in parts if type(metadata.get("split.no")) is int}
+    base = _first_number(names, places) if names else 1
     wrong = [
         (path, name.number - base, metadata["split.no"])
         for (path, metadata, _), name in zip(parts, names, strict=True)

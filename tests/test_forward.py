@@ -164,10 +164,17 @@ def test_a_stream_that_stops_at_any_place_is_made_good_by_a_plain_read(
 
 
 def test_a_stream_that_cannot_be_opened() -> None:
-    source = Streamed(refusal=RateLimitedError("wait"))
+    source = Streamed(refusal=TransportError("no"))
     assert read_all(source, 50) == DATA
     assert source.reads == ranges([50] * 5)
     assert source.most_open == 0
+
+
+def test_a_refusal_that_another_request_would_meet_too_is_told() -> None:
+    source = Streamed(refusal=RateLimitedError("wait"))
+    with pytest.raises(RateLimitedError):
+        read_all(source)
+    assert source.reads == []
 
 
 @pytest.mark.parametrize("stop", [0, 10, 25])

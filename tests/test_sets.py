@@ -7,10 +7,11 @@ import pytest
 from contracts.checks import REPO, weights
 
 from kimi_inspect import open_checkpoint
-from kimi_inspect.errors import CheckpointError, NoCheckpointError, UnsafePathError
+from kimi_inspect.errors import CheckpointError, NoCheckpointError, SourceFileNotFoundError, UnsafePathError
+from kimi_inspect.pipelines import pipeline_folders
 from kimi_inspect.sets import choose_set, sort_out
 from kimi_inspect.sidecars import MAX_SHARDS, ShardName, split_siblings
-from kimi_inspect.sources import ListedFile
+from kimi_inspect.sources import ListedFile, MappedFiles
 from kimi_inspect.testing import HollowFile, LoopbackHub, Repository, TensorSpec, hollow_safetensors
 from kimi_inspect.wholeness import missing_shards
 
@@ -24,6 +25,16 @@ def listed(*paths: str, size: int | None = 10) -> list[ListedFile]:
 def shards(count: int, stem: str = "model", *, without: Sequence[int] = (), variant: str = "") -> list[str]:
     numbers = [number for number in range(1, count + 1) if number not in without]
     return [f"{stem}-{number:05d}-of-{count:05d}{variant}.safetensors" for number in numbers]
+
+
+class Unread(MappedFiles):
+    """A store whose side files cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def read_small(self, file: ListedFile, limit: int) -> bytes:
+        raise SourceFileNotFoundError(f"no {limit} bytes", file=file.path)
 
 
 @pytest.mark.parametrize(
@@ -194,19 +205,21 @@ def in_folder(folder: str, paths: Sequence[str]) -> list[str]:
     ],
 )
 def test_pipelines(paths: list[str], sets: dict[str, list[str]]) -> None:
-    found = sort_out(listed(*reversed(paths))).sets
+    folders = pipeline_folders(Unread(), listed(*paths))
+    found = sort_out(listed(*reversed(paths)), folders=folders).sets
     assert {one.name: sorted(file.path for file in one.files) for one in found} == {
         name: sorted(files) for name, files in sets.items()
     }
     assert [one.name for one in found if one.default] == [next(iter(sets))]
     # A file that is in several stands for the plain one.
     for path in sets[found[0].name]:
-        assert choose_set(listed(*paths), source="x", member=path) == found[0]
+        assert choose_set(listed(*paths), source="x", member=path, folders=folders) == found[0]
 
 
 def test_a_part_of_a_pipeline_is_missing() -> None:
     parts = [*in_folder("text_encoder", shards(3)), *in_folder("unet", shards(3)[::2]), "vae/x.safetensors"]
-    (found,) = sort_out(listed("model_index.json", *parts)).sets
+    listing = listed("model_index.json", *parts)
+    (found,) = sort_out(listing, folders=pipeline_folders(Unread(), listing)).sets
     (finding,) = missing_shards(found)
     assert (finding.code, finding.examples) == ("shard-missing", tuple(in_folder("unet", shards(3)[1:2])))
     assert (finding.expected, finding.actual) == (3, 2)

@@ -1,0 +1,112 @@
+"""Which files of a source are read: the set, its side files, and the config beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from kimi_inspect.caching import HeaderCache
+from kimi_inspect.companions import IMATRIX, SideFile, look_into, side_files
+from kimi_inspect.errors import AmbiguousCheckpointError, SourceError
+from kimi_inspect.findings import finding
+from kimi_inspect.locating import Location
+from kimi_inspect.pipelines import pipeline_folders
+from kimi_inspect.reading import ReadOptions
+from kimi_inspect.sets import FileSet, Shelves, choose_set, matching, sort_out
+from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
+from kimi_inspect.sources import FileStore, ListedFile
+from kimi_inspect.values import Finding
+
+__all__ = ["Found", "find_files", "read_config", "sorted_listing"]
+
+
+@frozen(kw_only=True)
+class Found:
+    """What is to be opened.
+
+    Attributes:
+        listing: all files there are.
+        shelves: all sets there are.
+        chosen: the one to open.
+        sides: its side files.
+        partial: it is a part of a set, chosen on purpose.
+    """
+
+    listing: Sequence[ListedFile]
+    shelves: Shelves
+    chosen: FileSet
+    sides: tuple[SideFile, ...]
+    partial: bool
+
+
+def sorted_listing(location: Location, listing: Sequence[ListedFile], globs: Sequence[str]) -> Shelves:
+    """Sort the files of a listing, or those of them that globs fit, into sets, by their names alone."""
+    files = matching(_below(listing, location.folder), globs)
+    return sort_out(files, folders=pipeline_folders(location.store, listing))
+
+
+def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequence[str], options: ReadOptions) -> Found:
+    """Choose the set to open; files that may be side files are looked into first.
+
+    Raises:
+        NoCheckpointError: there is none such.
+        AmbiguousCheckpointError: none is asked for, and none of several is the default.
+    """
+    store = location.store
+    folders = pipeline_folders(store, listing)
+    inside = _below(listing, location.folder)
+    wanted: dict[str, Any] = {"source": store.source, "name": location.set_name, "member": location.member}
+    chosen = _by_names(inside, globs, folders, wanted)
+    shelves = sort_out(inside, folders=folders)
+    roles = look_into(store, shelves, chosen, options) if len(shelves.all) > 1 else {}
+    explicit = chosen is not None and bool(location.set_name or location.member)
+    asked = {file.path for file in chosen.files} if explicit and chosen else set()
+    weights = [file for file in inside if roles.get(file.path) != IMATRIX or file.path in asked]
+    known = {path: role is not None for path, role in roles.items() if path not in asked}
+    shelves = sort_out(weights, known, folders=folders)
+    if chosen is None or not explicit:
+        chosen = choose_set(weights, globs=globs, known=known, folders=folders, **wanted)
+    # What is known now may have given it another name than the listing did.
+    chosen = next((one for one in shelves.all if one.files == chosen.files), chosen)
+    sides = tuple(side_files(shelves, chosen, roles))
+    return Found(listing=listing, shelves=shelves, chosen=chosen, sides=sides, partial=bool(globs))
+
+
+def _by_names(
+    files: Sequence[ListedFile], globs: Sequence[str], folders: Sequence[str], wanted: Mapping[str, Any]
+) -> FileSet | None:
+    try:
+        return choose_set(files, globs=globs, folders=folders, **wanted)
+    except AmbiguousCheckpointError:
+        return None
+
+
+def _below(listing: Sequence[ListedFile], folder: str) -> Sequence[ListedFile]:
+    return [file for file in listing if file.path.startswith(folder + "/")] if folder else listing
+
+
+def read_config(
+    store: FileStore, found: Found, cache: HeaderCache | None
+) -> tuple[dict[str, Any] | None, list[Finding]]:
+    """Read the config.json beside the weights, or in the root."""
+    by_path = {file.path: file for file in found.listing}
+    folder = found.chosen.files[0].path.rpartition("/")[0]
+    file = by_path.get(f"{folder}/config.json" if folder else "config.json") or by_path.get("config.json")
+    if file is None:
+        return None, []
+    data = cache.get_blob(file) if cache else None
+    if data is None:
+        try:
+            data = store.read_small(file, MAX_CONFIG_BYTES)
+        except SourceError as error:
+            return None, [_config_finding(file.path, f"cannot be read: {error.problem}")]
+        if cache:
+            cache.put_blob(file, data)
+    config = parse_config(data)
+    return (config, []) if config is not None else (None, [_config_finding(file.path, "is no JSON object")])
+
+
+def _config_finding(path: str, problem: str) -> Finding:
+    return finding("config-unreadable", path, f"{path} {problem}; what it declares is not known", file=path)
