@@ -39,6 +39,7 @@ _HOMES = {
         "UnsafePathError",
         "UnsupportedVersionError",
     ),
+    "bodies": ("read_ranges",),
     "expecting": ("expected_tensors",),
     "inventory": ("Inventory",),
     "opening": ("Checkpoint", "open_checkpoint"),

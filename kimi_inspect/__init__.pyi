@@ -1,5 +1,6 @@
 # What the package offers, for type checkers: at run time each name is imported when it is first used.
 
+from kimi_inspect.bodies import read_ranges as read_ranges
 from kimi_inspect.components import Component as Component
 from kimi_inspect.components import Group as Group
 from kimi_inspect.errors import AmbiguousCheckpointError as AmbiguousCheckpointError

@@ -98,11 +98,16 @@ def _names(inventory: Inventory, meaning: Meaning, seen: _Seen, found: Sequence[
         message = "a tensor that the config promises is not there; loaders fail, or leave what is in memory"
         yield finding("tensor-missing", missing[0], message, tensor=missing[0], count=count, examples=missing)
     rows = comparison.unexpected
+    buffers = np.array([text.endswith(BUFFERS) for text in meaning.patterns.texts] or [False])
+    rows = rows[~buffers[meaning.patterns.code[rows]]]
     if len(rows):
         names = [meaning.table[int(row)].name for row in rows[:MAX_EXAMPLES]]
         message = "a tensor that the config's family does not know; loaders pass over it, or refuse it"
         yield finding("unexpected-tensor", names[0], message, tensor=names[0], count=len(rows), examples=names)
 
+
+BUFFERS = ("rotary_emb.inv_freq",)
+"""Last parts of names of tensors that some tools save with the weights and that loaders compute."""
 
 _OF_EXPERTS = {"expert-missing", "experts-uneven", "expert-count-disagrees"}
 

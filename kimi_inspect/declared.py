@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-__all__ = ["Declaration", "Spec", "declaration_of"]
+__all__ = ["Declaration", "Spec", "declaration_of", "ignored_modules"]
 
 KEYS = ("quantization", "quantization_config", "compression_config")
 """Where the forms stand; MLX writes the first and repeats it as the second."""
@@ -102,6 +102,16 @@ def declaration_of(config: Mapping[str, Any] | None) -> Declaration:
             if isinstance(said, Mapping):
                 return evolve(_declaration(said, level), packed=True)
     return Declaration()
+
+
+def ignored_modules(config: Mapping[str, Any]) -> Callable[[str], bool]:
+    """Return what tells whether compressed-tensors leaves a module as it is."""
+    for level in _levels(config):
+        said = level.get("quantization_config")
+        names = said.get("ignore") if isinstance(said, Mapping) else None
+        if isinstance(names, list):
+            return _target([name for name in names if isinstance(name, str)])
+    return lambda _: False
 
 
 def _levels(config: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:

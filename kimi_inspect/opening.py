@@ -17,6 +17,7 @@ from kimi_inspect.families import family_of
 from kimi_inspect.findings import finding, in_order
 from kimi_inspect.header import MAX_HEADER_BYTES
 from kimi_inspect.indexes import index_findings, promised_files
+from kimi_inspect.labels import find_wrong_labels
 from kimi_inspect.locating import Source, locate
 from kimi_inspect.meaning import understand
 from kimi_inspect.reading import ReadOptions, ReadShard, read_shards, workers
@@ -235,14 +236,17 @@ def _checkpoint(
     sides = {file.path: side.role for side in counted for file in side.files.files}
     meaning = understand(headers, config, weights_format=chosen.format, sides=sides)
     told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
-    if chosen.format == "gguf":
-        parts = [(part.file.path, part.header.metadata or {}, len(part.header.names)) for part in own if part.header]
-        whole = not found.partial and len(parts) == len(own) and not any(map(_is_missing, findings))
-        told += split_findings(parts, whole=whole)
     metadata: dict[str, Any] = {}
     for shard in own:
         for key, value in (shard.header.metadata or {} if shard.header else {}).items():
             metadata.setdefault(key, value)
+    if chosen.format == "gguf":
+        parts = [(part.file.path, part.header.metadata or {}, len(part.header.names)) for part in own if part.header]
+        whole = not found.partial and len(parts) == len(own) and not any(map(_is_missing, findings))
+        told += split_findings(parts, whole=whole)
+        if whole:
+            encodings = set(meaning.table.of_shards([file.path for file in chosen.files]).encoding.tolist())
+            told += find_wrong_labels(chosen.files[0].path, metadata, encodings)
     architecture = _architecture(metadata, config, chosen.format)
     if not found.partial and not any(item.code in INCOMPLETE for item in told):
         told += find_lacks(

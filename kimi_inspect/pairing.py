@@ -137,9 +137,7 @@ class _Pairing:
         keys = self._patterns.key[rows] // 10**digits
         columns = {leaf: self._beside(keys, *place) for leaf, place in leaves.items() if leaf not in MAINS}
         specs, spec = self._specs(rows, main)
-        others = [
-            code for mask, code in self._of_module(module) if mask not in (module + b".weight", module + b".bias")
-        ]
+        others = [code for mask, code in self._of_module(module) if not mask.endswith((b"weight", b"bias"))]
         known = {code for code, _ in leaves.values()}
         extras = [self._rows_of(code) for code in others if code not in known]
         for part in self._sorted(spec, rows, columns.values()):
@@ -176,10 +174,11 @@ class _Pairing:
         yield from np.split(order, np.flatnonzero(np.diff(sort[order])) + 1)
 
     def _of_module(self, module: bytes) -> Iterator[tuple[bytes, int]]:
-        """Yield the patterns of all tensors of a module."""
+        """Yield the patterns of all tensors of a module, those of modules inside it left out."""
         begin = module + b"."
         at = bisect_left(self._masks, (begin, 0))
-        return takewhile(lambda item: item[0].startswith(begin), islice(self._masks, at, at + MAX_TENSORS))
+        inside = takewhile(lambda item: item[0].startswith(begin), islice(self._masks, at, at + MAX_TENSORS))
+        return (item for item in inside if b"." not in item[0][len(begin) :] or item[0].startswith(begin + b"weight."))
 
     def _specs(self, rows: Rows, main: str) -> tuple[list[Spec | None], NDArray[np.int32]]:
         """Return the forms that the config declares for these weights, and int32 [n] into them."""

@@ -22,9 +22,9 @@ from kimi_inspect.remote_file import PROBE_BYTES, SHA256, RemoteFile, agree
 from kimi_inspect.sidecars import split_siblings
 from kimi_inspect.sources import ListedFile
 from kimi_inspect.transport import DEFAULT_TIMEOUT, Transport, next_address, origin
-from kimi_inspect.values import Traffic
+from kimi_inspect.values import Shard, Traffic
 
-__all__ = ["HubRepository", "PlainFiles"]
+__all__ = ["HubRepository", "PlainFiles", "reopened"]
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 10_000
@@ -233,6 +233,20 @@ class HubRepository:
     def cancel(self) -> None:
         """Let reads under way stop soon."""
         self._transport.cancel()
+
+
+def reopened(shard: Shard, *, commit: str | None, token: str | bool | None) -> RemoteFile:
+    """Return the bytes of a shard that was read before; a token goes to the Hub it came from, and nowhere else.
+
+    Raises:
+        AuthenticationError: there is no such token.
+        OfflineError: offline mode is on, told by the first read.
+    """
+    url = shard.url or ""
+    secret = _token(token) if commit is not None else None
+    _warn_if_open(secret, url)
+    transport = Transport(token=secret, token_origin=url, user_agent=_user_agent())
+    return RemoteFile(transport, url, path=shard.path, size=shard.file_bytes, commit=commit, sha256=shard.sha256)
 
 
 def _hex(form: re.Pattern[str], value: object) -> str | None:

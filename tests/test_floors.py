@@ -40,9 +40,10 @@ FLOORS = (
             "completeness",
             "index_check",
             "indexes",
+            "labels",
         ),
     ),
-    ("opening",),
+    ("opening", "bodies"),
     ("report", "summarizing"),
     ("tables", "demo", "cli", "__main__"),
 )

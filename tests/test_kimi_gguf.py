@@ -101,7 +101,7 @@ def test_it_is_what_was_published(recipe: KimiRecipe, checkpoint: Checkpoint, re
     assert (report.tensor_count, report.unknown_tensors) == (TENSORS, 0)
     assert report.missing_bytes == report.unread_bytes == 0
     assert report.file_bytes == report.header_bytes + report.tensor_bytes + report.padding_bytes
-    assert report.findings == ()
+    assert [item.code for item in report.findings] == (["label-disagrees"] if recipe.startswith("UD-") else [])
     assert report.complete
     assert (report.format, report.architecture, report.family) == ("gguf", "kimi-k31", "kimi-k31")
     assert recipe in report.set_name
@@ -242,7 +242,7 @@ def test_the_tower_beside_the_text_is_counted_when_asked_for(companions: bool, o
 
 def intact() -> Iterator[tuple[str, Files, str | None]]:
     for recipe in TENSOR_BYTES:
-        for layers, experts, parts in ((4, 2, 1), (5, 4, 3), (8, 16, 12)):
+        for layers, experts, parts in ((1, 1, 1), (2, 3, 2), (4, 2, 1), (5, 4, 3), (8, 16, 12)):
             yield f"{recipe} {layers}", kimi_gguf(recipe, layers=layers, experts=experts, tokens=50, parts=parts), None
     small = {"layers": 5, "experts": 4, "tokens": 50, "parts": 3}
     for glob in ("*MXFP4_MOE*", "*Q2_K*"):
@@ -254,14 +254,19 @@ def intact() -> Iterator[tuple[str, Files, str | None]]:
 @pytest.mark.parametrize(("files", "glob"), [pytest.param(files, glob, id=name) for name, files, glob in intact()])
 def test_nothing_is_wrong_with_an_intact_one_of_any_size(files: Files, glob: str | None) -> None:
     checkpoint = ki.open_checkpoint(files, files=glob)
-    assert checkpoint.findings == ()
+    # No tensor of these builds has a type that their names tell. Of a part chosen on purpose that is no matter.
+    has_experts = len(checkpoint.tensors.select(component=Component.ROUTED_EXPERTS)) > 0
+    says_more = glob is None and (
+        checkpoint.set_name.startswith("UD-") or ("MXFP4" in checkpoint.set_name and not has_experts)
+    )
+    assert [item.code for item in checkpoint.findings] == (["label-disagrees"] if says_more else [])
     assert checkpoint.complete
     assert checkpoint.family == "kimi-k31"
     assert len(checkpoint.tensors.select(component=Component.OTHER)) == 0
     declared = {info.experts for info in checkpoint.tensors if info.component is Component.ROUTED_EXPERTS}
     census = ki.summarize(checkpoint).experts
-    assert census is not None
-    assert {census.per_layer_min, census.per_layer_max, census.declared} == declared
+    assert census is None or {census.per_layer_min, census.per_layer_max, census.declared} == declared
+    assert (census is None) == (not declared)
 
 
 def test_an_expert_holds_what_the_packed_weight_and_its_scales_do(mxfp4: Checkpoint) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kimi_inspect.components import Component
-from kimi_inspect.families import decoders, gguf_names, kimi_linear
+from kimi_inspect.families import decoders, gguf_names, kimi_k2, kimi_linear
 from kimi_inspect.inventory import Template
 from kimi_inspect.rules import Rule
 
@@ -17,6 +17,8 @@ RULES: dict[str, tuple[Rule, ...]] = {"safetensors": kimi_linear.RULES + decoder
 """For each format the rules for its names, in the order they are tried."""
 
 EXPECTATIONS: dict[str, Callable[[Mapping[str, Any]], Iterator[Template]]] = {
+    "kimi-k2": kimi_k2.expected_of_k2,
+    "kimi-linear": kimi_linear.expected_of_linear,
     "kimi-k3": kimi_linear.expected_of_k3,
     "kimi-k31": kimi_linear.expected_of_k3,
 }

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from attrs import evolve, frozen
+
 from kimi_inspect.components import Component
 from kimi_inspect.declared import declaration_of
 from kimi_inspect.inventory import Template, Unsaid, said
 from kimi_inspect.rules import Rule
 
-__all__ = ["RULES", "expected_of_k3"]
+__all__ = ["RULES", "expected_of_k3", "expected_of_linear"]
 
 KINDS = (Component.KDA_ATTENTION, Component.MLA_ATTENTION)
 
@@ -50,6 +52,23 @@ RULES: tuple[Rule, ...] = (
 """By name, first match wins."""
 
 
+@frozen(kw_only=True)
+class _Form:
+    """How a member of the family spells and gates: what its modeling code fixes and its config does not say.
+
+    Attributes:
+        prefix: what stands before `model.`.
+        gate: projections of KDA's output gate.
+        mla_gate: full attention has an output gate too.
+        correction: routers have a correction bias.
+    """
+
+    prefix: str
+    gate: tuple[str, ...]
+    mla_gate: bool
+    correction: bool
+
+
 def expected_of_k3(config: Mapping[str, Any]) -> Iterator[Template]:
     """Yield the tensors of a Kimi K3 or K3.1 checkpoint, by what its config says and the modeling code makes of it.
 
@@ -57,31 +76,52 @@ def expected_of_k3(config: Mapping[str, Any]) -> Iterator[Template]:
         Unsaid: the config leaves something open.
     """
     text, vision = said(config, "text_config", dict), said(config, "vision_config", dict)
-    if text.get("num_nextn_predict_layers"):
-        raise Unsaid("num_nextn_predict_layers: no such layer of this family has been published")
-    layers = range(said(text, "num_hidden_layers", int))
-    yield from _globals(text)
-    yield from _attention(text, layers)
-    yield from _mlp(text, layers, packed=declaration_of(config).sole)
+    full_rank = said(said(text, "linear_attn_config", dict), "use_full_rank_gate", bool)
+    form = _Form(
+        prefix="language_model.",
+        gate=("g",) if full_rank else ("g_a", "g_b"),
+        mla_gate=said(text, "mla_use_output_gate", bool),
+        correction=said(text, "topk_method", str) == "noaux_tc",
+    )
+    said(text, "q_lora_rank", int)
+    yield from _language_model(text, form, packed=declaration_of(config).sole)
     yield from _vision(vision)
 
 
+def expected_of_linear(config: Mapping[str, Any]) -> Iterator[Template]:
+    """Yield the tensors of a Kimi-Linear checkpoint, likewise.
+
+    Raises:
+        Unsaid: the config leaves something open.
+    """
+    form = _Form(prefix="", gate=("g_a", "g_b"), mla_gate=False, correction=True)
+    yield from _language_model(config, form, packed=declaration_of(config).sole)
+
+
+def _language_model(text: Mapping[str, Any], form: _Form, *, packed: str | None) -> Iterator[Template]:
+    if text.get("num_nextn_predict_layers"):
+        raise Unsaid("num_nextn_predict_layers: no such layer of this family has been published")
+    layers = range(said(text, "num_hidden_layers", int))
+    for template in (*_globals(text), *_attention(text, layers, form), *_mlp(text, layers, form, packed)):
+        yield evolve(template, text=form.prefix + template.text)
+
+
 def _globals(text: Mapping[str, Any]) -> Iterator[Template]:
-    yield Template("language_model.model.embed_tokens.weight")
-    yield Template("language_model.model.norm.weight")
+    yield Template("model.embed_tokens.weight")
+    yield Template("model.norm.weight")
     if not said(text, "tie_word_embeddings", bool):
-        yield Template("language_model.lm_head.weight")
+        yield Template("lm_head.weight")
     if text.get("attn_res_block_size") is not None:
-        yield Template("language_model.model.output_attn_res_norm.weight")
-        yield Template("language_model.model.output_attn_res_proj.weight")
+        yield Template("model.output_attn_res_norm.weight")
+        yield Template("model.output_attn_res_proj.weight")
 
 
 def _of_layers(layers: Sequence[int], *names: str) -> Iterator[Template]:
     for name in names:
-        yield Template(f"language_model.model.layers.{{layer}}.{name}", layer=layers)
+        yield Template(f"model.layers.{{layer}}.{name}", layer=layers)
 
 
-def _attention(text: Mapping[str, Any], layers: Sequence[int]) -> Iterator[Template]:
+def _attention(text: Mapping[str, Any], layers: Sequence[int], form: _Form) -> Iterator[Template]:
     linear = said(text, "linear_attn_config", dict)
     # The config counts layers from 1, the names from 0.
     kda = [number - 1 for number in said(linear, "kda_layers", list)]
@@ -92,20 +132,20 @@ def _attention(text: Mapping[str, Any], layers: Sequence[int]) -> Iterator[Templ
     yield from _of_layers(kda, *(f"self_attn.{name}_proj.weight" for name in ("q", "k", "v", "f_a", "f_b", "b")))
     yield from _of_layers(kda, *(f"self_attn.{name}_conv1d.weight" for name in "qkv"))
     yield from _of_layers(kda, "self_attn.A_log", "self_attn.dt_bias", "self_attn.o_norm.weight")
-    gates = ("g",) if said(linear, "use_full_rank_gate", bool) else ("g_a", "g_b")
-    yield from _of_layers(kda, *(f"self_attn.{name}_proj.weight" for name in gates))
-    said(text, "q_lora_rank", int)
-    yield from _of_layers(full, *(f"self_attn.{name}.weight" for name in ("q_a_proj", "q_a_layernorm", "q_b_proj")))
+    yield from _of_layers(kda, *(f"self_attn.{name}_proj.weight" for name in form.gate))
+    if "q_lora_rank" not in text:
+        raise Unsaid("q_lora_rank")
+    queries = ("q_proj",) if text["q_lora_rank"] is None else ("q_a_proj", "q_a_layernorm", "q_b_proj")
     latent = ("kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj")
-    yield from _of_layers(full, *(f"self_attn.{name}.weight" for name in latent))
-    if said(text, "mla_use_output_gate", bool):
+    yield from _of_layers(full, *(f"self_attn.{name}.weight" for name in (*queries, *latent)))
+    if form.mla_gate:
         yield from _of_layers(full, "self_attn.g_proj.weight")
     if text.get("dsa_config") is not None:
         weights = ("wq_b.weight", "wk.weight", "k_norm.weight", "k_norm.bias", "weights_proj.weight")
         yield from _of_layers(full, *(f"self_attn.indexer.{name}" for name in weights))
 
 
-def _mlp(text: Mapping[str, Any], layers: Sequence[int], *, packed: str | None) -> Iterator[Template]:
+def _mlp(text: Mapping[str, Any], layers: Sequence[int], form: _Form, packed: str | None) -> Iterator[Template]:
     dense_until, frequency = said(text, "first_k_dense_replace", int), said(text, "moe_layer_freq", int)
     moe = [layer for layer in layers if layer >= dense_until and frequency > 0 and layer % frequency == 0]
     dense = [layer for layer in layers if layer not in set(moe)]
@@ -116,7 +156,7 @@ def _mlp(text: Mapping[str, Any], layers: Sequence[int], *, packed: str | None) 
     projections = [f"{name}_proj.weight" for name in ("gate", "up", "down")]
     yield from _of_layers(dense, *(f"mlp.{name}" for name in projections))
     yield from _of_layers(moe, "block_sparse_moe.gate.weight")
-    if said(text, "topk_method", str) == "noaux_tc":
+    if form.correction:
         yield from _of_layers(moe, "block_sparse_moe.gate.e_score_correction_bias")
     if said(text, "num_shared_experts", int):
         yield from _of_layers(moe, *(f"block_sparse_moe.shared_experts.{name}" for name in projections))
@@ -130,7 +170,7 @@ def _mlp(text: Mapping[str, Any], layers: Sequence[int], *, packed: str | None) 
         raise Unsaid("quantization_config: how its format names the tensors of an expert is not known")
     leaves = ("weight_packed", "weight_scale") if packed else ("weight",)
     for name in (f"{matrix}.{leaf}" for matrix in ("w1", "w2", "w3") for leaf in leaves):
-        text_of = f"language_model.model.layers.{{layer}}.block_sparse_moe.experts.{{expert}}.{name}"
+        text_of = f"model.layers.{{layer}}.block_sparse_moe.experts.{{expert}}.{name}"
         yield Template(text_of, layer=moe, expert=experts)
 
 
