@@ -10,8 +10,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from kimi_inspect.components import Component
 from kimi_inspect.opening import Listing
-from kimi_inspect.report import ComponentRow, EncodingRow, LayerRow, Report, bits_per_weight, total
+from kimi_inspect.report import ComponentRow, EncodingRow, LayerRow, Report, bits_per_weight, merged, total
 from kimi_inspect.text import printable
 from kimi_inspect.values import Finding, Severity, Shard
 
@@ -22,6 +23,12 @@ _UNKNOWN = "unknown"
 
 MAX_NAMED = 8
 """Other checkpoints that are named in the head of a report."""
+
+MAX_RUNS = 3
+"""Runs of layers that are written out in one line."""
+
+MAX_USERS = 3
+"""Components that are named beside an encoding."""
 
 WIDE = 400
 """Columns of output that goes to a file or a pipe: no table is cut there."""
@@ -131,18 +138,52 @@ def _encodings(row: ComponentRow) -> str:
 
 
 def _layer_columns(report: Report) -> list[Column]:
-    rows = report.by_layer()
+    """Lay out layers that are made alike together, one line a component: which layers, which component, which type."""
+    lines = [
+        ("" if place else layers, part, rows)
+        for layers, parts in _alike(report.by_layer())
+        for place, (part, rows) in enumerate(parts)
+    ]
     return [
-        Column("layer", ["outside" if row.layer is None else str(row.layer) for row in rows] + ["sum"]),
-        *_measures(((row.tensor_count, row.stored_bytes, row.parameters) for row in rows), *_sums(report)),
-        Column("components", [*map(_layer_parts, rows), ""], 6, right=False),
+        Column("layer", [*(layers for layers, _, _ in lines), "sum"], right=False),
+        Column("component", [*(part for _, part, _ in lines), ""], right=False),
+        *_measures((_summed(rows) for _, _, rows in lines), *_sums(report)),
+        Column("encodings", [*(", ".join(row.encoding for row in rows) for _, _, rows in lines), ""], right=False),
     ]
 
 
-def _layer_parts(row: LayerRow) -> str:
-    return ", ".join(
-        f"{part.component} {'+'.join(each.encoding for each in part.encodings)}" for part in row.components
-    )
+def _alike(rows: Iterable[LayerRow]) -> Iterator[tuple[str, list[tuple[str, tuple[EncodingRow, ...]]]]]:
+    """Put layers of the same components in the same encodings together; yield numbers, and parts added up."""
+    groups: dict[tuple[object, ...], list[LayerRow]] = {}
+    for row in rows:
+        look = {part.component: tuple(sorted(each.encoding for each in part.encodings)) for part in row.components}
+        groups.setdefault((row.layer is None, *sorted(look.items())), []).append(row)
+    for members in groups.values():
+        parts: dict[Component, list[EncodingRow]] = {}
+        for part in (part for row in members for part in row.components):
+            parts.setdefault(part.component, []).extend(part.encodings)
+        added = {component: merged(found) for component, found in parts.items()}
+        largest = sorted(added, key=lambda component: -sum(row.stored_bytes for row in added[component]))
+        layers = [row.layer for row in members if row.layer is not None]
+        yield _ranges(layers) if layers else "outside", [(component, added[component]) for component in largest]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Write ascending numbers with runs drawn together: ``0-2, 4``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:MAX_RUNS]]
+    return ", ".join(shown) + (f", … ({len(numbers)})" if len(runs) > MAX_RUNS else "")
+
+
+def _summed(rows: Iterable[EncodingRow]) -> tuple[int, int, int | None]:
+    listed = list(rows)
+    parameters = total(row.parameters for row in listed)
+    return sum(row.tensor_count for row in listed), sum(row.stored_bytes for row in listed), parameters
 
 
 def _encoding_columns(report: Report) -> list[Column]:
@@ -155,7 +196,15 @@ def _encoding_columns(report: Report) -> list[Column]:
             [*(_count(row.scale_bytes) for row in rows), _count(total(row.scale_bytes for row in rows))],
             6,
         ),
+        Column("components", [*(_users(report, row.encoding) for row in rows), ""], 7, right=False),
     ]
+
+
+def _users(report: Report, encoding: str) -> str:
+    """Name the components that hold tensors of an encoding."""
+    users = [row.component for row in report.components if any(each.encoding == encoding for each in row.encodings)]
+    more = len(users) - MAX_USERS
+    return ", ".join(users[:MAX_USERS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _file_columns(report: Report) -> list[Column]:
