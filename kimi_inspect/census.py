@@ -49,7 +49,8 @@ class LayerExperts:
 
     def missing(self, count: int) -> list[int]:
         """Return the numbers below `count` of which not all is stored."""
-        missing: list[int] = np.setdiff1d(np.arange(count), self.present).tolist()
+        there = self.present[self.present < count]
+        missing: list[int] = [] if len(there) == count else np.setdiff1d(np.arange(count), there).tolist()
         return missing
 
 

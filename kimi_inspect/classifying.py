@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kimi_inspect.components import Component
 from kimi_inspect.patterns import MAX_NUMBER, Patterns
 from kimi_inspect.rules import Judgement, Rule, judge
+from kimi_inspect.sums import present
 from kimi_inspect.table import COMPONENTS
 
 __all__ = ["Classes", "classify"]
@@ -48,9 +49,9 @@ def classify(patterns: Patterns, rules: Sequence[Rule], scope: NDArray[np.int32]
     layer = patterns.number([it.layer for it in judgements])
     place = layer if scope is None else np.where(layer < 0, np.int64(-1), layer + scope.astype(np.int64) * MAX_NUMBER)
     _settle(component, place, judgements, patterns.code)
-    drafts = np.unique(place[component == _CODES[Component.MTP]])
-    if drafts.max(initial=-1) >= 0:
-        component[np.isin(place, drafts[drafts >= 0])] = _CODES[Component.MTP]
+    drafts = present(place[component == _CODES[Component.MTP]])
+    if len(drafts):
+        component[np.isin(place, drafts)] = _CODES[Component.MTP]
     return Classes(
         component=component,
         layer=layer,
@@ -70,12 +71,12 @@ def _settle(
     certain = np.array([not it.kinds for it in judgements] or [True])[code]
     open_kinds = dict.fromkeys(it.kinds for it in judgements if it.kinds)
     shown = {
-        kind: np.unique(layer[certain & (component == _CODES[kind])])
+        kind: present(layer[certain & (component == _CODES[kind])])
         for kind in dict.fromkeys(kind for kinds in open_kinds for kind in kinds)
     }
     for kinds in open_kinds:
         rows = np.flatnonzero(np.array([it.kinds == kinds for it in judgements])[code])
-        has = np.array([np.isin(layer[rows], shown[kind]) & (layer[rows] >= 0) for kind in kinds])
+        has = np.array([np.isin(layer[rows], shown[kind]) for kind in kinds])
         one = has.sum(axis=0) == 1
         codes = np.array([_CODES[kind] for kind in kinds], np.uint8)
         component[rows[one]] = codes[has.argmax(axis=0)[one]]

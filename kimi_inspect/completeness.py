@@ -22,6 +22,7 @@ from kimi_inspect.inventory import Inventory
 from kimi_inspect.meaning import Meaning
 from kimi_inspect.packing import leaf_role
 from kimi_inspect.rules import judge
+from kimi_inspect.sums import present
 from kimi_inspect.table import COMPONENTS, TensorTable
 from kimi_inspect.values import Finding, Role, Severity
 
@@ -115,12 +116,11 @@ _OF_EXPERTS = {"expert-missing", "experts-uneven", "expert-count-disagrees"}
 def _seen(table: TensorTable) -> _Seen:
     columns = table.columns
     of_stack = columns.component != COMPONENTS.index(Component.MTP)
-    layers = np.unique(columns.layer[of_stack])
-    present = np.flatnonzero(np.bincount(columns.component, minlength=len(COMPONENTS)))
+    components = frozenset(COMPONENTS[code] for code in present(columns.component).tolist())
     return _Seen(
-        components=frozenset(COMPONENTS[code] for code in present.tolist()),
-        layers=frozenset(layers[layers >= 0].tolist()),
-        unknown=COMPONENTS.index(Component.OTHER) in present,
+        components=components,
+        layers=frozenset(present(columns.layer[of_stack]).tolist()),
+        unknown=Component.OTHER in components,
     )
 
 

@@ -22,7 +22,7 @@ from kimi_inspect.forms import CONTAINERS, LEAVES, SCALES
 from kimi_inspect.header import Kind
 from kimi_inspect.pairing import Case, Rows, cases_of
 from kimi_inspect.patterns import Patterns
-from kimi_inspect.sums import distinct
+from kimi_inspect.sums import distinct, present
 from kimi_inspect.table import Look
 from kimi_inspect.values import Finding, Role
 
@@ -167,7 +167,7 @@ class _Packer:
 
     def _belongs(self, weight: Look, role: Role, rows: Rows) -> None:
         """Give tensors the role that they have for a weight, and its encoding."""
-        for code in np.unique(self._kind[rows]).tolist():
+        for code in present(self._kind[rows]).tolist():
             look = Look(
                 encoding=weight.encoding,
                 role=role,

@@ -92,8 +92,12 @@ class Patterns:
         """Return for rows of one pattern their numbers from left to right: how many digits each, and int64 values."""
         mask = self.masks[code]
         cuts = [_cut(mask, place) for place in range(len(_NUMBER.findall(mask)))]
-        keys = self.key[rows]
-        return [(len(str(modulus)) - 1, keys // divisor % modulus) for divisor, modulus in cuts]
+        numbers = []
+        for divisor, modulus in cuts:
+            left = self.key[rows] // divisor
+            # numpy divides by one number fast, but has no such way to a remainder.
+            numbers.append((len(str(modulus)) - 1, left - left // modulus * modulus))
+        return numbers
 
 
 def _cut(mask: bytes, place: int) -> tuple[int, int]:

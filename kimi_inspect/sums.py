@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["distinct", "exact_sum", "exact_sums"]
+__all__ = ["distinct", "exact_sum", "exact_sums", "present"]
 
 LIMB = 21
 """Bits summed at a time: 2^32 such limbs still fit the 53 exact bits of a float64, which is what bincount adds in."""
@@ -35,3 +35,11 @@ def distinct(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
         return values, index
     present = np.bincount(keys) > 0
     return np.flatnonzero(present), (np.cumsum(present) - 1)[keys]
+
+
+def present(numbers: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the distinct numbers from 0 on, in order; negative ones stand for none."""
+    known = numbers[numbers >= 0]
+    if int(known.max(initial=0)) > len(known):  # as above
+        return np.unique(known).astype(np.int64)
+    return np.flatnonzero(np.bincount(known))
