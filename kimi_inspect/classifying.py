@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kimi_inspect.components import Component
 from kimi_inspect.patterns import MAX_NUMBER, Patterns
-from kimi_inspect.rules import Judgement, Rule, judge
+from kimi_inspect.rules import NOTHING, Judgement, Rule, any_of, judge
 from kimi_inspect.sums import present
 from kimi_inspect.table import COMPONENTS
 
@@ -42,7 +42,8 @@ def classify(patterns: Patterns, rules: Sequence[Rule], scope: NDArray[np.int32]
         scope: int32 [n], which model each is of; only tensors of one model say something of each other.
     """
     texts = patterns.texts
-    once = {text: judge(text, rules) for text in dict.fromkeys(texts)}
+    known = any_of(rules)
+    once = {text: judge(text, rules) if known.match(text) else NOTHING for text in dict.fromkeys(texts)}
     judgements = [once[text] for text in texts]
 
     component = np.array([_CODES[it.component] for it in judgements] or [0], np.uint8)[patterns.code]

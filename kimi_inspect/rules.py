@@ -20,7 +20,7 @@ from attrs import frozen
 
 from kimi_inspect.components import Component
 
-__all__ = ["NOTHING", "Judgement", "Rule", "judge"]
+__all__ = ["NOTHING", "Judgement", "Rule", "any_of", "judge"]
 
 WRAPPERS = (
     *("model", "language_model", "text_model", "base_model", "transformer", "backbone", "gpt_neox"),
@@ -29,7 +29,7 @@ WRAPPERS = (
 )
 """First parts of a name that say nothing about the tensor."""
 
-_PREFIX = rf"(?:(?:{'|'.join(WRAPPERS)})\.)*"
+_PREFIX = rf"(?:(?:{'|'.join(WRAPPERS)})\.){{0,4}}"
 _TOKEN = re.compile(r"\{(\w*)\}|([0-9]+)|([*|])|([^{}0-9*|]+)")
 
 
@@ -79,10 +79,19 @@ def judge(text: str, rules: Sequence[Rule]) -> Judgement:
     return NOTHING
 
 
+def any_of(rules: Sequence[Rule]) -> re.Pattern[str]:
+    """Compile what fits if any rule does: names that none knows, which may be many, cost one comparison."""
+    bodies = "|".join(re.sub(r"\?P<\w+>", "?:", _body(rule.pattern)) for rule in rules)
+    return re.compile(rf"{_PREFIX}(?:{bodies})(?=\.|$)")
+
+
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    parts = [f"(?:{''.join(map(_translated, _TOKEN.finditer(part)))})" for part in pattern.split(".")]
-    return re.compile(_PREFIX + r"\.".join(parts) + r"(?=\.|$)")
+    return re.compile(rf"{_PREFIX}{_body(pattern)}(?=\.|$)")
+
+
+def _body(pattern: str) -> str:
+    return r"\.".join(f"(?:{''.join(map(_translated, _TOKEN.finditer(part)))})" for part in pattern.split("."))
 
 
 def _translated(token: re.Match[str]) -> str:
