@@ -51,6 +51,7 @@ _HOMES = {
         "ByteRange",
         "Companion",
         "Finding",
+        "LongArray",
         "Progress",
         "Role",
         "Severity",

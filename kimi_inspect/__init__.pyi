@@ -41,6 +41,7 @@ from kimi_inspect.table import TensorTable as TensorTable
 from kimi_inspect.values import ByteRange as ByteRange
 from kimi_inspect.values import Companion as Companion
 from kimi_inspect.values import Finding as Finding
+from kimi_inspect.values import LongArray as LongArray
 from kimi_inspect.values import Progress as Progress
 from kimi_inspect.values import Role as Role
 from kimi_inspect.values import Severity as Severity

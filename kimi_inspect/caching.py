@@ -22,11 +22,11 @@ import numpy as np
 from attrs import frozen
 
 from kimi_inspect import __version__
-from kimi_inspect.gguf import GgufHeader, LongArray
+from kimi_inspect.gguf import GgufHeader
 from kimi_inspect.header import Header, Kind
 from kimi_inspect.names import Names
 from kimi_inspect.sources import ListedFile
-from kimi_inspect.values import Finding
+from kimi_inspect.values import Finding, LongArray
 
 __all__ = ["MAX_CACHE_BYTES", "HeaderCache", "cache_folder", "cache_size", "clear_cache"]
 

@@ -59,15 +59,16 @@ def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequenc
     inside = _below(listing, location.folder)
     wanted: dict[str, Any] = {"source": store.source, "name": location.set_name, "member": location.member}
     chosen = _by_names(inside, globs, folders, wanted)
-    shelves = sort_out(inside, folders=folders)
+    shelves = sort_out(listing, folders=folders)
     roles = look_into(store, shelves, chosen, options) if len(shelves.all) > 1 else {}
     explicit = chosen is not None and bool(location.set_name or location.member)
     asked = {file.path for file in chosen.files} if explicit and chosen else set()
-    weights = [file for file in inside if roles.get(file.path) != IMATRIX or file.path in asked]
+    weights = [file for file in listing if roles.get(file.path) != IMATRIX or file.path in asked]
     known = {path: role is not None for path, role in roles.items() if path not in asked}
     shelves = sort_out(weights, known, folders=folders)
     if chosen is None or not explicit:
-        chosen = choose_set(weights, globs=globs, known=known, folders=folders, **wanted)
+        inside = _below(weights, location.folder)
+        chosen = choose_set(inside, globs=globs, known=known, folders=folders, **wanted)
     # What is known now may have given it another name than the listing did.
     chosen = next((one for one in shelves.all if one.files == chosen.files), chosen)
     sides = tuple(side_files(shelves, chosen, roles))

@@ -62,6 +62,8 @@ def _demo(arguments: Sequence[str]) -> int:
     """Run a verb on the embedded checkpoint; without one, show its report beside the published figures."""
     from kimi_inspect.demo import EMBEDDED, SOURCE, loopback_kimi, show_beside_published, stay_on_loopback
 
+    if arguments and arguments[0] in ("-h", "--help"):
+        return _run(["demo", *arguments])
     stay_on_loopback()
     with loopback_kimi() as endpoint:
         if list(arguments) == ["ls"]:
@@ -250,4 +252,6 @@ def _tell(error: KimiInspectError, *, as_json: bool) -> None:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -11,11 +11,11 @@ from typing import Any
 
 from attrs import frozen
 
-from kimi_inspect.errors import KimiInspectError
+from kimi_inspect.errors import KimiInspectError, NoCheckpointError
 from kimi_inspect.gguf import read_gguf_kind
 from kimi_inspect.planning import run
 from kimi_inspect.reading import ReadOptions, workers
-from kimi_inspect.set_names import base_name, quant_label
+from kimi_inspect.set_names import base_name, is_side, quant_label
 from kimi_inspect.sets import FileSet, Shelves, matching
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.values import Companion
@@ -27,8 +27,12 @@ UNREAD = "unread"
 IMATRIX = "imatrix"
 """Statistics for quantization: neither a checkpoint nor a side file of one."""
 
-MAX_GROUPS = 8
-"""Groups of like-named files that are looked into; in a repository of more, they are models of their own."""
+MAX_GROUPS = 3
+"""Groups of like-named files, beside the checkpoint's own, that are looked into whatever their names; where there are
+more, a repository holds models of their own, and only those named like side files are."""
+
+MAX_SIDES = 8
+"""Groups named like side files that are looked into."""
 
 _TYPES = {"imatrix": IMATRIX, "adapter": OTHER, "vocab": OTHER}
 _DRAFT_ARCHITECTURES = ("eagle", "eagle3", "mtp", "medusa", "dflash")
@@ -45,8 +49,8 @@ class SideFile:
 
     @property
     def alternative(self) -> tuple[str, str]:
-        """What all precisions of one side file share."""
-        return self.role, base_name(self.files.files[0].path)
+        """What all precisions of one side file share; a model sees through one vision encoder."""
+        return self.role, "" if self.role == VISION else base_name(self.files.files[0].path)
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -72,15 +76,8 @@ def look_into(
     """
     if chosen is not None and chosen.format != "gguf":
         return {}
-    groups: dict[str, list[FileSet]] = {}
-    for one in sorted(shelves.all, key=lambda one: one in shelves.sets):
-        if one.format == "gguf":
-            groups.setdefault(base_name(one.files[0].path), []).append(one)
-    if chosen is not None:
-        groups.pop(base_name(chosen.files[0].path), None)
-    elif len(groups) < 2:
-        return {}
-    looks = [(group, one) for group in list(groups.values())[:MAX_GROUPS] for one in _samples(group, store)]
+    groups = _groups(shelves, chosen, free=store.origin is None)
+    looks = [(group, one) for group in groups for one in _samples(group, store)]
     with workers(store, options.max_workers) as pool:
         kinds = list(pool.map(lambda look: _kind(store, look[1].files[0], options), looks))
     return {
@@ -89,6 +86,23 @@ def look_into(
         if kind != UNREAD
         for member in (group if len(_samples(group, store)) == 1 else [one])
     }
+
+
+def _groups(shelves: Shelves, chosen: FileSet | None, *, free: bool) -> list[list[FileSet]]:
+    """Return the GGUF sets to look into, those of one base name together; all where looking is `free`."""
+    groups: dict[str, list[FileSet]] = {}
+    for one in shelves.all:
+        if one.format == "gguf" and one != chosen:
+            groups.setdefault(base_name(one.files[0].path), []).append(one)
+    if free:
+        return list(groups.values())
+    if chosen is not None:
+        groups.pop(base_name(chosen.files[0].path), None)
+    elif len(groups) < 2:
+        return []
+    named = [group for group in groups.values() if is_side(group[0].files[0].path)]
+    others = [group for group in groups.values() if group not in named]
+    return [*named[:MAX_SIDES], *(others if len(others) <= MAX_GROUPS else [])]
 
 
 def _samples(group: Sequence[FileSet], store: FileStore) -> Sequence[FileSet]:
@@ -126,15 +140,27 @@ def role_of(metadata: Mapping[str, Any]) -> str | None:
 
 
 def side_files(shelves: Shelves, chosen: FileSet, roles: Mapping[str, str | None]) -> Iterator[SideFile]:
-    """Yield the side files of the chosen set: of its format, and no statistics."""
+    """Yield the side files of the chosen set: of its format, and no statistics. A side file has none."""
+    if is_side(chosen.files[0].path):
+        return
     for one in shelves.all:
-        role = roles.get(one.files[0].path, DRAFT if one in shelves.side and one.format == "safetensors" else None)
+        role = roles.get(one.files[0].path, _named_role(one) if one in shelves.side else None)
         if role not in (None, IMATRIX) and one.format == chosen.format and one != chosen:
             yield SideFile(files=one, role=str(role))
 
 
-def chosen_sides(sides: Iterable[SideFile], wanted: bool | str | Sequence[str]) -> list[SideFile]:
+def _named_role(one: FileSet) -> str | None:
+    """Return the role that a name tells, where what is inside does not: safetensors, and what cannot be read."""
+    if one.format == "safetensors":
+        return DRAFT
+    return VISION if "mmproj" in one.files[0].path.lower() else None
+
+
+def chosen_sides(sides: Sequence[SideFile], wanted: bool | str | Sequence[str]) -> list[SideFile]:
     """Return the side files to count: of alternatives the first by rank, never two.
+
+    Raises:
+        NoCheckpointError: globs fit none.
 
     Args:
         sides: all there are.
@@ -144,6 +170,11 @@ def chosen_sides(sides: Iterable[SideFile], wanted: bool | str | Sequence[str]) 
         return []
     globs = [] if wanted is True else [wanted] if isinstance(wanted, str) else list(wanted)
     fitting = [one for one in sides if wanted is True or matching(one.files.files, globs)]
+    if globs and not fitting:
+        names = ", ".join(file.path for one in sides for file in one.files.files)
+        raise NoCheckpointError(
+            "no side file matches", expected=names or "no glob: there is none", actual=", ".join(globs)
+        )
     best: dict[tuple[str, str], SideFile] = {}
     for one in sorted(fitting, key=lambda one: one.rank):
         best.setdefault(one.alternative, one)

@@ -31,9 +31,9 @@ from kimi_inspect.names import Names
 from kimi_inspect.planning import Plan
 from kimi_inspect.sidecars import refuse_other_formats
 from kimi_inspect.text import quoted
-from kimi_inspect.values import Finding
+from kimi_inspect.values import Finding, LongArray
 
-__all__ = ["FIRST_READ", "MAX_READ", "GgufHeader", "LongArray", "read_gguf_header", "read_gguf_kind"]
+__all__ = ["FIRST_READ", "MAX_READ", "GgufHeader", "read_gguf_header", "read_gguf_kind"]
 
 MAGIC = b"GGUF"
 VERSIONS = (1, 2, 3)
@@ -53,14 +53,6 @@ MAX_SHOWN = 100
 
 LONG_ARRAY = 1024
 """Arrays longer than this are kept as their type and length, unless they are asked for."""
-
-
-@frozen
-class LongArray:
-    """A metadata array that was stepped over: the type of its elements, and how many there are."""
-
-    type: str
-    length: int
 
 
 @frozen(eq=False, kw_only=True)
@@ -157,6 +149,7 @@ def _counts(window: Window) -> Step[tuple[int, int]]:
     # A tensor is a name's length, a count of dimensions, a type and an offset at the least; a pair a length and a type.
     size = 8 if window.wide else 4
     window.expect(tensors * (size + 16) + pairs * (size + 5), "its table of contents")
+    window.spend(tensors + pairs)
     return tensors, pairs
 
 
@@ -213,6 +206,7 @@ def _array(window: Window, arrays: bool, depth: int) -> Step[Any]:
     window.expect(length * kind.smallest(window.wide), "an array")
     keep = arrays or length <= LONG_ARRAY
     if kind is ValueType.ARRAY:
+        window.spend(length)
         items = []
         for _ in range(length):
             items.append((yield from _value(window, kind, arrays=arrays, depth=depth + 1)))

@@ -9,6 +9,7 @@ import numpy as np
 from kimi_inspect.findings import finding
 from kimi_inspect.gguf_types import FORKED_TYPES
 from kimi_inspect.header import Header, place_findings, type_findings
+from kimi_inspect.text import quoted
 from kimi_inspect.values import Finding, Severity
 
 __all__ = ["gguf_findings"]
@@ -26,6 +27,7 @@ def gguf_findings(header: Header, file: str, alignment: int) -> list[Finding]:
         *_alignment_findings(header, file, alignment),
         *_name_findings(header, file),
         *place_findings(header, file, alignment=alignment),
+        *_beyond_findings(header, file),
     ]
 
 
@@ -66,3 +68,14 @@ def _name_findings(header: Header, file: str) -> Iterator[Finding]:
             count=len(rows),
             examples=names,
         )
+
+
+def _beyond_findings(header: Header, file: str) -> Iterator[Finding]:
+    """Find a tensor of unknown size that starts beyond the end of the file."""
+    unknown = np.array([kind.nbytes is None for kind in header.kinds] or [False])[header.kind]
+    rows = np.flatnonzero(unknown & (header.begin > header.data_bytes))
+    if rows.size and not header.missing_bytes:
+        name = header.names[int(rows[0])]
+        message = f"the file ends before {quoted(name)}, whose size is not known; download it again"
+        expected = header.data_start + int(header.begin[rows[0]])
+        yield finding("truncated", file, message, file=file, tensor=name, expected=expected, actual=header.file_bytes)

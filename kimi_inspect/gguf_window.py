@@ -14,6 +14,9 @@ __all__ = ["Step", "Window"]
 
 T = TypeVar("T")
 
+MAX_VALUES = 2_000_000
+"""Key-values, tensors, and elements of arrays that are not stepped over at once; more would take minutes."""
+
 Step = Generator[ByteRange, bytes, T]
 """Part of a plan: asks for the bytes it lacks, returns what it read."""
 
@@ -35,9 +38,22 @@ class Window:
         self.at = 0
         self.order = "<"
         self.wide = True
+        self._values = 0
         self._next_read = max(first_read, 1)
         self._max_read = max_read
         self._max_header_bytes = max_header_bytes
+
+    def spend(self, count: int) -> None:
+        """Count what is looped over one by one, and refuse more than any header has."""
+        self._values += count
+        if self._values > MAX_VALUES:
+            malformed(
+                "the header holds more values than any does",
+                self.file,
+                offset=self.at,
+                expected=f"at most {MAX_VALUES:,}",
+                actual=self._values,
+            )
 
     def expect(self, count: int, what: str) -> None:
         """Refuse what would need more bytes than the file has left, before any of it is read or looped over."""
@@ -116,6 +132,7 @@ class Window:
     def strings(self, count: int, *, keep: bool) -> Step[list[str]]:
         """Read `count` strings, or step over them: a tokenizer has hundreds of thousands."""
         if keep:
+            self.spend(count)
             kept = []
             for _ in range(count):
                 kept.append((yield from self.text("a string")))

@@ -39,7 +39,9 @@ MAX_OFFSET = 2**60
 MAX_TYPES = 10
 """Unknown types that are told one by one."""
 
-UNKNOWN = "is newer than this package; its tensors are sized by their ranges"
+UNKNOWN = (
+    "is in none of our tables: newer than this package, or given up upstream; its tensors are sized by their ranges"
+)
 FOREIGN = "has another size than upstream gave it: a fork's own, which only that fork loads; sized by its ranges"
 
 
@@ -207,7 +209,9 @@ def place_findings(header: Header, file: str, *, alignment: int = 1) -> Iterator
     """
     starts = np.append(header.begin, header.end.max(initial=0))
     reach = -(-np.maximum.accumulate(np.append(0, header.end)) // alignment) * alignment
-    holes = np.flatnonzero(starts > reach)
+    # A tensor that starts where no alignment allows it is told as such.
+    off = np.append(header.begin % alignment, 0)
+    holes = np.flatnonzero((starts > reach) & ~((off > 0) & (starts - reach < alignment)))
     if holes.size:
         first = int(holes[0])
         unowned = int((starts - reach)[holes].sum())

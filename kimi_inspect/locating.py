@@ -131,12 +131,15 @@ def _is_local(source: str) -> bool:
 
 
 def _local(path: Path) -> Location:
+    folder, colon, name = str(path).rpartition(":")
+    if colon and name and not os.path.lexists(path) and Path(folder).is_dir():
+        return Location(store=LocalFolder(folder, commit=_snapshot_commit(Path(folder))), set_name=name)
     with translated(path):
         is_folder = S_ISDIR(path.stat().st_mode)
     if is_folder:
         return Location(store=LocalFolder(path, commit=_snapshot_commit(path)))
     if not path.name.endswith(WEIGHT_SUFFIXES):
-        raise InvalidSourceError("neither a folder nor a file in .safetensors", file=str(path))
+        raise InvalidSourceError("neither a folder nor a file in .safetensors or .gguf", file=str(path))
     store = LocalFolder(path.parent, source=str(path), commit=_snapshot_commit(path.parent), depth=0)
     return Location(store=store, member=path.name)
 

@@ -71,7 +71,7 @@ def understand(
         packing = block_packing(patterns, kinds, kind)
     else:
         packing = find_packing(patterns, kinds, kind, config=config, name_of=name_of)
-    owners = [path if path in (sides or {}) else path.rpartition("/")[0] + "/" for path, _ in headers]
+    owners = [_owner(path, (sides or {}).get(path), headers[0][0]) for path, _ in headers]
     repeated = _repeated(patterns, _numbered(owners)[shard])
     table = TensorTable(
         Columns(
@@ -118,6 +118,13 @@ def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32], *
     experts[~(routed & classes.fused)] = -1
     experts[routed & (classes.expert >= 0)] = 1
     return experts
+
+
+def _owner(path: str, role: str | None, first: str) -> str:
+    """Say whose name a tensor's is: a folder's; the model's for its vision encoder; another side file's own."""
+    if role is None or role == "vision":
+        return (path if role is None else first).rpartition("/")[0] + "/"
+    return path
 
 
 def _numbered(owners: Sequence[str]) -> NDArray[np.int32]:

@@ -16,6 +16,9 @@ __all__ = ["PROBE_BYTES", "SHA256", "RemoteFile", "agree", "digest_of"]
 PROBE_BYTES = 1 << 20
 """First read of a file whose size nobody has told; the answer tells it."""
 
+MAX_CHANGES = 3
+"""Times that answers may tell another size than the one before."""
+
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -49,6 +52,8 @@ class RemoteFile:
         self._probe_bytes = probe_bytes
         self._commit = commit
         self._sha256 = sha256
+        self._told: int | None = None
+        self._changes = 0
         self._signed: str | None = None
         self._front = b""
 
@@ -113,9 +118,13 @@ class RemoteFile:
     def _learn(self, facts: FileFacts, url: str, file_bytes: int) -> None:
         """Hold an answer against the listing, and keep what it told."""
         agree(facts, commit=self._commit, sha256=self._sha256, path=self._path)
+        self._changes += self._told not in (None, file_bytes)
+        if self._changes > MAX_CHANGES:
+            problem = "the server tells another size at every answer"
+            raise TransportError(problem, file=self._path, expected=self._told, actual=file_bytes)
         if url != self._url:
             self._signed = url
-        self._size = file_bytes
+        self._size = self._told = file_bytes
 
 
 def agree(facts: FileFacts, *, commit: str | None, sha256: str | None, path: str) -> None:

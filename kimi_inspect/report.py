@@ -10,7 +10,7 @@ import attrs
 from attrs import field, frozen
 
 from kimi_inspect.components import Component, Group
-from kimi_inspect.values import Companion, Finding, Severity, Shard, Traffic
+from kimi_inspect.values import Companion, Finding, LongArray, Severity, Shard, Traffic
 
 __all__ = [
     "REPORT_SCHEMA",
@@ -226,7 +226,7 @@ class Report:
             "findings": tuple(map(_finding, document.get("findings", ()))),
             "traffic": Traffic(**_known(Traffic, document.get("traffic", {}))),
             "layers": tuple(map(_layer_row, document.get("layers", ()))),
-            "files": tuple(Shard(**_known(Shard, item)) for item in document.get("files", ())),
+            "files": tuple(map(_shard, document.get("files", ()))),
         }
         return cls(**values)
 
@@ -247,6 +247,22 @@ def merged(rows: Iterable[EncodingRow]) -> tuple[EncodingRow, ...]:
         for encoding, group in groups.items()
     )
     return tuple(sorted(sums, key=lambda row: (-row.stored_bytes, row.encoding)))
+
+
+def _shard(document: Mapping[str, Any]) -> Shard:
+    values = _known(Shard, document)
+    return Shard(**{**values, "metadata": _long_arrays(values.get("metadata"))})
+
+
+def _long_arrays(value: Any) -> Any:
+    """Make long arrays again of what stands for them in JSON."""
+    if isinstance(value, list):
+        return [_long_arrays(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) == {"type", "length"} and type(value["length"]) is int:
+        return LongArray(**value)
+    return {key: _long_arrays(item) for key, item in value.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from kimi_inspect.errors import AmbiguousCheckpointError, NoCheckpointError
+from kimi_inspect.errors import AmbiguousCheckpointError, NoCheckpointError, SourceFileNotFoundError
 from kimi_inspect.set_names import is_copy, is_draft, is_side, quant_label, variant_of
 from kimi_inspect.sidecars import ShardName
 from kimi_inspect.sources import ListedFile
@@ -102,6 +102,8 @@ def _by_name(files: Iterable[ListedFile]) -> Iterator[FileSet]:
     groups: dict[tuple[str, str, int | None], list[ListedFile]] = {}
     for file in files:
         name = ShardName.of(file.path)
+        if name.stem.startswith("."):
+            continue  # what some systems keep beside a file
         for suffix in filter(file.path.endswith, SUFFIXES):
             groups.setdefault((name.set_name, suffix, name.count), []).append(file)
     for (set_name, suffix, count), members in groups.items():
@@ -121,7 +123,10 @@ def _number(file: ListedFile) -> tuple[int, str]:
 
 def _labelled(sets: Sequence[FileSet]) -> list[FileSet]:
     """Call GGUF sets by their quantization where that tells them apart."""
-    labels = [quant_label(one.files[0].path) if one.format == "gguf" else None for one in sets]
+    labels = [
+        quant_label(one.files[0].path) if one.format == "gguf" and not is_side(one.files[0].path) else None
+        for one in sets
+    ]
     taken = [label or one.name for label, one in zip(labels, sets, strict=True)]
     return [
         evolve(one, name=label) if label and taken.count(label) == 1 else one
@@ -203,6 +208,8 @@ def choose_set(
         )
     if member is not None:
         asked = [one for one in shelves.all if any(file.path == member for file in one.files)]
+        if not any(file.path == member for file in listing):
+            raise SourceFileNotFoundError("there is no such file", file=member)
     elif name is not None:
         asked = _by_set_name(shelves.all, name)
     else:

@@ -223,12 +223,12 @@ def _file_columns(report: Report) -> list[Column]:
 def report_head(report: Report) -> list[RenderableType]:
     """Say in a few lines what a checkpoint is and how large."""
     at = f" at {report.commit[:12]}" if report.commit else ""
-    files = f"{report.shard_count:,} file" + ("" if report.shard_count == 1 else "s")
+    files = _plural(report.shard_count, "file")
     chosen = report.set_name if report.other_sets else None
     what = ", ".join(filter(None, [chosen, report.family, report.format, files]))
     lines = [
         text_of(f"{report.source}{at}", "bold"),
-        text_of(f"{what}, {report.tensor_count:,} tensors" + ("" if report.complete else ", not complete")),
+        text_of(f"{what}, {_plural(report.tensor_count, 'tensor')}" + ("" if report.complete else ", not complete")),
         text_of(_bytes_line(report)),
         text_of(_parameters_line(report)),
     ]
@@ -236,6 +236,10 @@ def report_head(report: Report) -> list[RenderableType]:
         lines.append(text_of(_experts_line(report)))
     lines += [text_of(line) for line in _beside_lines(report)]
     return [*lines, Text()]
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _beside_lines(report: Report) -> Iterator[str]:
@@ -258,7 +262,8 @@ def _bytes_line(report: Report) -> str:
         "unread": report.unread_bytes,
     }
     told = ", ".join(f"{name} {count:,}" for name, count in parts.items() if count)
-    return f"{gigabytes(report.file_bytes)} GB: {report.file_bytes:,} bytes ({told})"
+    size = f"{gigabytes(report.file_bytes)} GB: " if report.file_bytes >= 10**7 else ""
+    return f"{size}{report.file_bytes:,} bytes ({told})"
 
 
 def _parameters_line(report: Report) -> str:

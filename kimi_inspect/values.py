@@ -14,6 +14,7 @@ __all__ = [
     "ByteRange",
     "Companion",
     "Finding",
+    "LongArray",
     "Progress",
     "ProgressCallback",
     "Role",
@@ -90,6 +91,14 @@ class Progress:
 
 ProgressCallback = Callable[[Progress], object]
 """Called from the caller's thread; an exception raised in it cancels the call."""
+
+
+@frozen
+class LongArray:
+    """A GGUF metadata array that was stepped over: the type of its elements, and how many there are."""
+
+    type: str
+    length: int
 
 
 @frozen(kw_only=True)

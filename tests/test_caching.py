@@ -20,7 +20,7 @@ from kimi_inspect import Checkpoint, open_checkpoint
 from kimi_inspect.caching import MAGIC, HeaderCache
 from kimi_inspect.cli import main
 from kimi_inspect.errors import GatedRepositoryError, HeaderTooLargeError
-from kimi_inspect.gguf import LongArray, read_gguf_header
+from kimi_inspect.gguf import read_gguf_header
 from kimi_inspect.header import Header
 from kimi_inspect.names import Names
 from kimi_inspect.planning import run
@@ -37,6 +37,7 @@ from kimi_inspect.testing import (
     hollow_safetensors,
     kimi_gguf,
 )
+from kimi_inspect.values import LongArray
 
 ORIGIN = "https://hub.example"
 TWO = (Tensor("token_embd.weight", (8, 4)), Tensor("blk.0.attn_q.weight", (32, 2), "Q8_0"))

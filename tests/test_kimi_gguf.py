@@ -11,7 +11,6 @@ import pytest
 
 import kimi_inspect as ki
 from kimi_inspect import Checkpoint, Component, Report, TensorInfo
-from kimi_inspect.gguf import LongArray
 from kimi_inspect.testing import (
     HollowFile,
     KimiRecipe,
@@ -22,6 +21,7 @@ from kimi_inspect.testing import (
     kimi_k31_pro,
     kimi_mmproj,
 )
+from kimi_inspect.values import LongArray
 
 TENSOR_BYTES: dict[KimiRecipe, int] = {
     "MXFP4_MOE": 1_508_890_182_016,

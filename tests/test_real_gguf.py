@@ -16,8 +16,9 @@ from gguf import GGUFReader
 
 import kimi_inspect as ki
 from kimi_inspect import Checkpoint, Component
-from kimi_inspect.gguf import LONG_ARRAY, LongArray
+from kimi_inspect.gguf import LONG_ARRAY
 from kimi_inspect.testing import HollowFile, LoopbackHub, Repository
+from kimi_inspect.values import LongArray
 
 NAME = "gemma-3-270m-q4_k_m.gguf"
 SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
