@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.components import Component
-from kimi_inspect.facts import Facts
+from kimi_inspect.facts import MAX_COUNT, Facts
 from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.sums import distinct
 from kimi_inspect.table import COMPONENTS, TensorTable
@@ -46,6 +47,10 @@ class LayerExperts:
     def count(self) -> int:
         """Experts of which anything is stored."""
         return len(self.present) + len(self.partial)
+
+    def lacks(self, count: int) -> int:
+        """Return how many numbers below `count` have not all stored."""
+        return count - int(np.count_nonzero(self.present < count))
 
     def missing(self, count: int) -> list[int]:
         """Return the numbers below `count` of which not all is stored."""
@@ -99,7 +104,8 @@ def _router_rows(table: TensorTable) -> dict[int, int]:
     found: dict[int, set[int]] = {}
     for item in table.select(component=Component.ROUTER, role=Role.WEIGHT):
         # A table of token numbers has a shape of two dimensions too.
-        if item.layer is not None and item.shape and len(item.shape) == 2 and item.encoding not in ("i32", "i64"):
+        is_matrix = item.shape and len(item.shape) == 2 and item.shape[0] <= MAX_COUNT
+        if item.layer is not None and item.shape and is_matrix and item.encoding not in ("i32", "i64"):
             found.setdefault(item.layer, set()).add(item.shape[0])
     return {layer: rows.pop() for layer, rows in found.items() if len(rows) == 1}
 
@@ -116,7 +122,7 @@ def expert_findings(layers: list[LayerExperts], facts: Facts, *, partial: bool) 
     if not any(one.count for one in layers):
         return
     expected = _expected(layers, facts)
-    broken = [one for one in layers if one.missing(expected[one.layer])]
+    broken = [one for one in layers if one.lacks(expected[one.layer])]
     holed = [one for one in broken if _has_holes(one) or any(other not in broken for other in layers)]
     if holed:
         yield _missing(holed, expected)
@@ -128,10 +134,9 @@ def expert_findings(layers: list[LayerExperts], facts: Facts, *, partial: bool) 
 def _expected(layers: list[LayerExperts], facts: Facts) -> dict[int, int]:
     """Return how many experts each layer should have: by its router, else as the config or the fullest layer has."""
     by_layer = facts.experts_by_layer
-    if by_layer and len(by_layer) == len(layers):
-        return {one.layer: count for one, count in zip(layers, by_layer, strict=True)}
     most = max(int(one.present.max(initial=-1)) + 1 for one in layers)
-    return {one.layer: one.rows if one.rows is not None else most for one in layers}
+    said = by_layer if by_layer and len(by_layer) == len(layers) else [most] * len(layers)
+    return {one.layer: count if one.rows is None else one.rows for one, count in zip(layers, said, strict=True)}
 
 
 def _has_holes(one: LayerExperts) -> bool:
@@ -139,7 +144,8 @@ def _has_holes(one: LayerExperts) -> bool:
 
 
 def _missing(layers: list[LayerExperts], expected: dict[int, int]) -> Finding:
-    lacking = [(one.layer, expert) for one in layers for expert in one.missing(expected[one.layer])]
+    each = ((one.layer, expert) for one in layers for expert in one.missing(expected[one.layer]))
+    lacking = [*islice(each, MAX_EXAMPLES)]
     layer, expert = lacking[0]
     first = layers[0]
     what = "is there in part" if expert in first.partial else "is not there"
@@ -150,8 +156,8 @@ def _missing(layers: list[LayerExperts], expected: dict[int, int]) -> Finding:
         expected=expected[layer],
         actual=len(first.present),
         layer=layer,
-        count=len(lacking),
-        examples=[f"layer {one}, expert {number}" for one, number in lacking[:MAX_EXAMPLES]],
+        count=sum(one.lacks(expected[one.layer]) for one in layers),
+        examples=[f"layer {one}, expert {number}" for one, number in lacking],
     )
 
 

@@ -71,28 +71,37 @@ def find_lacks(
     inventory = expected_tensors(config) if config and weights_format == "safetensors" else None
     experts = experts_by_layer(meaning.table)
     found += [*expert_findings(experts, facts, partial=inventory is None)]
-    if Component.EMBEDDINGS in seen.components or len(seen.layers) * 2 > (facts.layers or len(seen.layers) * 2):
+    whole = Component.EMBEDDINGS in seen.components or len(seen.layers) * 2 > (facts.layers or len(seen.layers) * 2)
+    if whole:
         found += [*_layers(seen, facts), *_components(seen, facts, side_roles)]
     if inventory is not None:
-        found += [*_names(inventory, meaning, seen, [*found, *meaning.findings])]
+        found += [*_names(inventory, meaning, seen, [*found, *meaning.findings], whole=whole)]
     return found
 
 
-def _names(inventory: Inventory, meaning: Meaning, seen: _Seen, found: Sequence[Finding]) -> Iterator[Finding]:
+def _names(
+    inventory: Inventory, meaning: Meaning, seen: _Seen, found: Sequence[Finding], *, whole: bool
+) -> Iterator[Finding]:
     """Find the names that the config promises and that are not there, but for those that another finding explains."""
+    if len(inventory) > MAX_NAMES:
+        return
     comparison = compare(inventory, meaning.patterns)
-    if 2 * len(comparison.unexpected) > len(meaning.table):
+    of_stack = meaning.table.columns.layer >= 0
+    if 2 * np.count_nonzero(of_stack[comparison.unexpected]) > np.count_nonzero(of_stack):
         return  # the model's layout is another, MLX's for instance
     codes = {item.code for item in found}
+    lost = {item.expected for item in found if item.code == "component-missing"}
+    lost |= {Component.PROJECTOR} if Component.VISION_TOWER in lost else set()
     missing: list[str] = []
     count = 0
     for lack in comparison.lacks:
         component = judge(lack.template.shape, RULES["safetensors"]).component
         scale = leaf_role(lack.template.shape) is Role.SCALE and "scale-missing" in codes
-        if scale or component not in seen.components or (component is Component.ROUTED_EXPERTS and codes & _OF_EXPERTS):
+        told = component in lost or not (whole or component in seen.components)
+        if scale or told or (component is Component.ROUTED_EXPERTS and codes & _OF_EXPERTS):
             continue
         layers = lack.numbers("layer")
-        here = np.flatnonzero((layers < 0) | np.isin(layers, list(seen.layers)))
+        here = np.flatnonzero(((layers < 0) & whole) | np.isin(layers, list(seen.layers)))
         missing += [lack.template.name(int(lack.missing[row])) for row in here[:MAX_EXAMPLES]]
         count += len(here)
     if count:
@@ -106,6 +115,9 @@ def _names(inventory: Inventory, meaning: Meaning, seen: _Seen, found: Sequence[
         message = "a tensor that the config's family does not know; loaders pass over it, or refuse it"
         yield finding("unexpected-tensor", names[0], message, tensor=names[0], count=len(rows), examples=names)
 
+
+MAX_NAMES = 20_000_000
+"""More names than any model has are not looked for one by one."""
 
 BUFFERS = ("rotary_emb.inv_freq",)
 """Last parts of names of tensors that some tools save with the weights and that loaders compute."""

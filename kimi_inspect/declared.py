@@ -17,6 +17,9 @@ __all__ = ["Declaration", "Spec", "declaration_of", "ignored_modules"]
 KEYS = ("quantization", "quantization_config", "compression_config")
 """Where the forms stand; MLX writes the first and repeats it as the second."""
 
+MAX_PATTERN = 4096
+"""A longer pattern is not read."""
+
 MAX_GLOBS = 64
 """Alternatives of one pattern that are followed."""
 
@@ -153,8 +156,9 @@ def _target(names: list[str]) -> Callable[[str], bool]:
     """Return what tells whether a module is one of these: names, `re:` and a pattern, or classes, which fit all."""
     if any("." not in name and name[:1].isupper() for name in names):
         return lambda _: True
-    globs = [glob for name in names for glob in _globs(name)]
-    return lambda module: any(_fits(module, glob) for glob in globs)
+    globs = [glob for name in names if name.startswith("re:") for glob in _globs(name)]
+    exact = frozenset(names)
+    return lambda module: module in exact or any(_fits(module, glob) for glob in globs)
 
 
 def _globs(target: str) -> list[list[str]]:
@@ -165,6 +169,8 @@ def _globs(target: str) -> list[list[str]]:
     """
     if not target.startswith("re:"):
         return [[target + "\n"]]
+    if len(target) > MAX_PATTERN:
+        return []
     texts = [""]
     for token in _PATTERN.finditer(target[3:].removeprefix("^")):
         anything, either, literal, _ = token.groups()
@@ -257,15 +263,15 @@ def _mlx(said: Mapping[str, Any], _: Mapping[str, Any]) -> Declaration:
     modules = {
         name: _mlx_spec(value) if isinstance(value, Mapping) else None
         for name, value in said.items()
-        if isinstance(value, Mapping) or value is False
+        if (isinstance(value, Mapping) and name != "mode") or value is False
     }
     return Declaration(default=_mlx_spec(said) if _number(said, "bits") else None, modules=modules)
 
 
 def _mlx_spec(said: Mapping[str, Any]) -> Spec:
     bits, group, mode = _number(said, "bits"), _number(said, "group_size"), said.get("mode", "affine")
-    encoding = f"affine{bits}" if mode == "affine" else str(mode)
-    return Spec(encoding=encoding, bits=bits, group_size=group)
+    known = {"affine": f"affine{bits}", "mxfp4": "mxfp4", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+    return Spec(encoding=known.get(mode) if isinstance(mode, str) else None, bits=bits, group_size=group)
 
 
 _METHODS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Declaration]] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Facts", "facts_of", "text_levels"]
+__all__ = ["MAX_COUNT", "Facts", "facts_of", "text_levels"]
 
 TEXT_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
@@ -15,7 +15,7 @@ EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_
 DRAFT_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 
 MAX_COUNT = 1_000_000
-"""A config that declares more layers or experts is not believed."""
+"""A config that says a larger number of anything is not believed."""
 
 
 @frozen(kw_only=True)
@@ -66,15 +66,31 @@ def _of_config(config: Mapping[str, Any]) -> Facts:
     dsa = _value(levels, "dsa_config", (dict,))
     return Facts(
         layers=_first_count(levels, LAYER_KEYS),
-        dense_layers=_first_count(levels, ("first_k_dense_replace",)) or 0,
+        dense_layers=_dense_layers(levels),
         experts=experts if _is_count(experts) else None,
-        experts_by_layer=_each(experts),
+        experts_by_layer=_each(next(filter(None, (_value(levels, key, (list,)) for key in EXPERT_KEYS)), None)),
         draft_layers=_first_count(levels, DRAFT_KEYS),
         vision=bool(config.get("vision_config")),
         audio=bool(config.get("audio_config")),
         indexer=bool(dsa) or _is_count(_value(levels, "index_topk", (int,))),
-        tied=_value([*levels[-1:], *levels[:-1]], "tie_word_embeddings", (bool,)),
+        tied=_value([*levels[-1:], *levels[:-1]], "tie_word_embeddings", (bool,)) if _generates(config) else None,
     )
+
+
+def _dense_layers(levels: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many of the first layers have no routed experts; all, where each is named as such."""
+    plain, layers = _value(levels, "mlp_only_layers", (list,)), _first_count(levels, LAYER_KEYS) or 0
+    if plain and layers and all(map(_is_count, plain)) and len({*plain} & {*range(layers)}) == layers:
+        return layers
+    return _first_count(levels, ("first_k_dense_replace",)) or 0
+
+
+def _generates(config: Mapping[str, Any]) -> bool:
+    """Whether the model has a head by its class: an encoder or an embedding model has none, whatever else it says."""
+    classes = config.get("architectures")
+    if not isinstance(classes, list):
+        return True
+    return any(isinstance(name, str) and name.endswith(("ForCausalLM", "ForConditionalGeneration")) for name in classes)
 
 
 def _of_metadata(metadata: Mapping[str, Any]) -> Facts:
@@ -100,7 +116,9 @@ def _of_metadata(metadata: Mapping[str, Any]) -> Facts:
 
 
 def _each(value: object) -> tuple[int, ...] | None:
-    return tuple(value) if isinstance(value, list) and value and all(map(_is_count, value)) else None
+    if not isinstance(value, list) or not all(map(_is_count, value)):
+        return None
+    return tuple(filter(None, value)) or None  # dense layers have none
 
 
 def _is_count(value: object) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kimi_inspect.declared import Spec
 from kimi_inspect.header import Kind
@@ -68,6 +68,8 @@ CONTAINERS = frozenset({"U8", "I8", "U16", "I16", "U32", "I32"})
 """Types that hold packed values where they are the type of a weight."""
 
 MX_GROUP, NV_GROUP = 32, 16
+WIDTHS = range(2, 9)
+"""Bits that whole values are packed in."""
 FP8_BLOCK = (128, 128)
 _MX_SCALES = ("U8", "F8_E8M0")
 _BITS = {"U8": 8, "I8": 8, "I32": 32, "U32": 32}
@@ -181,20 +183,23 @@ def _qweight(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
     zeros = tensors.get("qzeros")
     if columns != out:  # AWQ
         bits, rest = divmod(32 * columns, out) if out else (0, 1)
-        return None if rest or not bits else _counted(bits, (out, rows), groups)
+        return None if rest or bits not in WIDTHS else _counted(bits, (out, rows), groups, spec)
     bits, rest = divmod(32 * zeros.shape[-1], out) if zeros is not None and zeros.shape and out else (0, 0)
     order = tensors.get("g_idx")
     if not bits and order is not None and order.shape and order.shape[0]:
         bits, rest = divmod(32 * rows, order.shape[0])
     by_tensors = bool(bits)
     bits = bits or (spec.bits or 0 if spec else 0)
-    if rest or not bits or 32 * rows % bits:
+    if rest or bits not in WIDTHS or 32 * rows % bits:
         return None
-    return _counted(bits, (out, 32 * rows // bits), groups, by_tensors=by_tensors)
+    return _counted(bits, (out, 32 * rows // bits), groups, spec, by_tensors=by_tensors)
 
 
-def _counted(bits: int, shape: tuple[int, int], groups: int, *, by_tensors: bool = True) -> Verdict:
+def _counted(bits: int, shape: tuple[int, int], groups: int, spec: Spec | None, *, by_tensors: bool = True) -> Verdict:
+    declared = spec.group_size if spec else None
+    expected = (-(-shape[1] // declared), shape[0]) if declared and groups else None
     return Verdict(
+        misfit=("scales", expected) if expected and expected[0] != groups else None,
         encoding=f"int{bits}",
         shape=shape,
         parameters=prod(shape),
@@ -208,7 +213,7 @@ def _integers(spec: Spec, words: tuple[int, int]) -> Verdict | None:
     bits = spec.bits or 0
     if not bits or 32 * words[1] % bits:
         return None
-    return _counted(bits, (words[0], 32 * words[1] // bits), 0, by_tensors=False)
+    return _counted(bits, (words[0], 32 * words[1] // bits), 0, spec, by_tensors=False)
 
 
 def _weight(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
@@ -289,10 +294,14 @@ def _mlx(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
             if words * 32 // bits == groups * group:
                 return _grouped(encoding, _widened(weight.shape, 32 // bits), group, scales)
         return None
-    if spec is None or not spec.bits or not spec.group_size or "biases" not in tensors:
+    biases = tensors.get("biases")
+    if spec is None or spec.bits is None or spec.bits not in WIDTHS or not spec.group_size or biases is None:
         return None
     shape = (*weight.shape[:-1], words * 32 // spec.bits)
-    return _grouped(f"affine{spec.bits}", shape, spec.group_size, scales, by_tensors=False)
+    verdict = _grouped(f"affine{spec.bits}", shape, spec.group_size, scales, by_tensors=False)
+    if verdict.misfit is None and biases.shape != scales[1].shape:
+        return evolve(verdict, misfit=("biases", scales[1].shape))
+    return verdict
 
 
 _FORMS: dict[str, Callable[[Mapping[str, Kind], Spec | None], Verdict | None]] = {

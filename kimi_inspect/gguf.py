@@ -18,7 +18,7 @@ from kimi_inspect.errors import UnsupportedVersionError
 from kimi_inspect.findings import finding
 from kimi_inspect.gguf_findings import gguf_findings
 from kimi_inspect.gguf_types import FORKED_TYPES, TENSOR_TYPES, ValueType
-from kimi_inspect.gguf_window import Step, Window
+from kimi_inspect.gguf_window import PAIR_WORK, ROW_WORK, Step, Window
 from kimi_inspect.header import (
     MAX_HEADER_BYTES,
     MAX_OFFSET,
@@ -149,7 +149,7 @@ def _counts(window: Window) -> Step[tuple[int, int]]:
     # A tensor is a name's length, a count of dimensions, a type and an offset at the least; a pair a length and a type.
     size = 8 if window.wide else 4
     window.expect(tensors * (size + 16) + pairs * (size + 5), "its table of contents")
-    window.spend(tensors + pairs)
+    window.spend(ROW_WORK * tensors + PAIR_WORK * pairs)
     return tensors, pairs
 
 
@@ -206,7 +206,7 @@ def _array(window: Window, arrays: bool, depth: int) -> Step[Any]:
     window.expect(length * kind.smallest(window.wide), "an array")
     keep = arrays or length <= LONG_ARRAY
     if kind is ValueType.ARRAY:
-        window.spend(length)
+        window.spend(PAIR_WORK * length)
         items = []
         for _ in range(length):
             items.append((yield from _value(window, kind, arrays=arrays, depth=depth + 1)))

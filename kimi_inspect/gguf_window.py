@@ -10,12 +10,15 @@ from kimi_inspect.errors import HeaderTooLargeError, TruncatedError
 from kimi_inspect.header import malformed
 from kimi_inspect.values import ByteRange
 
-__all__ = ["Step", "Window"]
+__all__ = ["PAIR_WORK", "ROW_WORK", "Step", "Window"]
 
 T = TypeVar("T")
 
-MAX_VALUES = 2_000_000
-"""Key-values, tensors, and elements of arrays that are not stepped over at once; more would take minutes."""
+MAX_WORK = 4_000_000
+"""Strings of arrays that are kept, and what costs as much; a header with more would take long to loop over."""
+
+PAIR_WORK, ROW_WORK = 8, 4
+"""What a key-value or a nested array costs, and a tensor, in such strings."""
 
 Step = Generator[ByteRange, bytes, T]
 """Part of a plan: asks for the bytes it lacks, returns what it read."""
@@ -38,22 +41,16 @@ class Window:
         self.at = 0
         self.order = "<"
         self.wide = True
-        self._values = 0
+        self._work = 0
         self._next_read = max(first_read, 1)
         self._max_read = max_read
         self._max_header_bytes = max_header_bytes
 
     def spend(self, count: int) -> None:
         """Count what is looped over one by one, and refuse more than any header has."""
-        self._values += count
-        if self._values > MAX_VALUES:
-            malformed(
-                "the header holds more values than any does",
-                self.file,
-                offset=self.at,
-                expected=f"at most {MAX_VALUES:,}",
-                actual=self._values,
-            )
+        self._work += count
+        if self._work > MAX_WORK:
+            malformed("the header holds more key-values, arrays or tensors than any does", self.file, offset=self.at)
 
     def expect(self, count: int, what: str) -> None:
         """Refuse what would need more bytes than the file has left, before any of it is read or looped over."""

@@ -17,7 +17,7 @@ __all__ = ["MAX_ENTRY", "IndexFormatError", "IndexReader", "index_paths"]
 MAX_ENTRY = 1 << 20
 """Longest entry of the map, and longest other value beside it, in bytes."""
 
-_STRING = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
+_STRING = rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 _PAIR = re.compile(rb"\s*" + _STRING + rb"\s*:\s*" + _STRING + rb"\s*([,}])")
 _KEY = re.compile(rb"\s*" + _STRING + rb"\s*:\s*")
 _SPACE = re.compile(rb"\s*")

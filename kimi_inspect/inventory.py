@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
+from kimi_inspect.facts import MAX_COUNT
+
 __all__ = ["Inventory", "Template", "Unsaid", "said", "shape_of"]
 
 T = TypeVar("T")
@@ -29,7 +31,7 @@ def said(config: Mapping[str, Any], key: str, kind: type[T]) -> T:
         Unsaid: nothing, or something of another type.
     """
     value = config.get(key)
-    if type(value) is not kind:
+    if type(value) is not kind or (isinstance(value, int) and value > MAX_COUNT):
         raise Unsaid(key)
     return value
 
@@ -94,7 +96,7 @@ class _Matcher:
 
     def __init__(self, template: Template) -> None:
         self._pattern = re.compile(r"(0|[1-9][0-9]{0,8})".join(map(re.escape, template.parts)))
-        self._allowed = [frozenset(numbers) for numbers in template.numbers]
+        self._allowed = [numbers if isinstance(numbers, range) else frozenset(numbers) for numbers in template.numbers]
 
     def matches(self, name: str) -> bool:
         found = self._pattern.fullmatch(name)

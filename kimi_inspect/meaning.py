@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kimi_inspect.classifying import Classes, classify
 from kimi_inspect.components import Component, Group
+from kimi_inspect.facts import MAX_COUNT
 from kimi_inspect.families import RULES
 from kimi_inspect.findings import finding
 from kimi_inspect.header import Header, Kind
@@ -114,7 +115,7 @@ def _experts(classes: Classes, kinds: Sequence[Kind], kind: NDArray[np.int32], *
     """Say how many experts each tensor holds: one of its own number, or its outermost dimension if they are fused."""
     routed = classes.component == COMPONENTS.index(Component.ROUTED_EXPERTS)
     counts = [kind.shape[outermost] if kind.shape else -1 for kind in kinds] or [-1]
-    experts = np.array([count if count < 2**31 else -1 for count in counts], np.int32)[kind]
+    experts = np.array([count if count <= MAX_COUNT else -1 for count in counts], np.int32)[kind]
     experts[~(routed & classes.fused)] = -1
     experts[routed & (classes.expert >= 0)] = 1
     return experts

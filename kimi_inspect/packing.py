@@ -191,7 +191,9 @@ class _Packer:
         lacking = [
             (row, case.main, scales.get((case.text, case.main), SCALES[case.main][0]))
             for case in self._cases
-            if not case.scale and (case.main != "weight" or (case.text, case.main) in scales)
+            if not case.scale
+            and (case.kind.dtype in CONTAINERS or case.kind.dtype.startswith("F8_E"))
+            and (case.main != "weight" or (case.text, case.main) in scales)
             for row in case.rows.tolist()
         ]
         if lacking:

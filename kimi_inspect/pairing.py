@@ -132,6 +132,8 @@ class _Pairing:
         """Sort the weights of one pattern by what stands beside them, and judge each sort."""
         code, digits = leaves[main]
         rows = self._rows_of(code)
+        if main == "_blocks":
+            rows = rows[np.array([kind.dtype == "U8" for kind in self._kinds])[self._kind[rows]]]
         if not self._packed[self._kind[rows]].any():
             return
         keys = self._patterns.key[rows] // 10**digits
@@ -184,7 +186,7 @@ class _Pairing:
         """Return the forms that the config declares for these weights, and int32 [n] into them."""
         declaration = self._declaration
         if declaration.uniform:
-            return [declaration.default or declaration.of("")], np.zeros(len(rows), np.int32)
+            return [declaration.default], np.zeros(len(rows), np.int32)
         found: dict[Spec | None, int] = {}
         cut = len(main) + (not main.startswith("_"))
         specs = [found.setdefault(declaration.of(self._name_of(row)[:-cut]), len(found)) for row in rows.tolist()]

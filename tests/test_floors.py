@@ -29,12 +29,11 @@ FLOORS = (
     ("sources", "forward", "http_status", "watchdog", "transport", "remote_file", "remote", "locating"),
     ("caching", "reading", "sets", "pipelines", "wholeness", "companions", "choosing", "copies"),
     (
-        *("patterns", "inventory", "rules", "declared", "forms", "table", "pairing", "packing", "families"),
+        *("patterns", "facts", "inventory", "rules", "declared", "forms", "table", "pairing", "packing", "families"),
         *(
             "expecting",
             "classifying",
             "meaning",
-            "facts",
             "census",
             "comparing",
             "completeness",

@@ -228,7 +228,7 @@ def index_lines(names: Iterable[str], shard: str) -> bytes:
 
 def index_json(lines: Iterable[bytes], total_size: int) -> bytes:
     """Return a `model.safetensors.index.json` of the given `weight_map` lines; `total_size` is in tensor bytes."""
-    parts = [b'{\n  "metadata": {\n    "total_size": %d\n  },\n  "weight_map": {\n' % total_size, *lines]
+    parts = [b'{\n  "metadata": {\n    "total_size": %d\n  },\n  "weight_map": {\n' % total_size, *filter(None, lines)]
     parts[-1] = parts[-1].removesuffix(b",\n")
     # One join: a full-size index is 60 MB, and each further copy of it is felt.
     return b"".join([*parts, b"\n  }\n}\n"])
