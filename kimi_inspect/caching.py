@@ -247,7 +247,7 @@ def _entry(header: Header, key: str) -> _Entry:
         data_start=header.data_start,
         names=memoryview(header.names.blob),
         ends=header.names.ends.astype("<i8").data.cast("B"),
-        alike=hashlib.blake2b(header.names.masked, digest_size=32).digest(),
+        alike=header.names.alike or header.names.likeness(),
         kinds=[(kind.dtype, kind.shape, kind.nbytes) for kind in header.kinds],
         kind=header.kind.astype("<i4").data.cast("B"),
         begin=header.begin.astype("<i8").data.cast("B"),

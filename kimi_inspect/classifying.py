@@ -16,6 +16,8 @@ from kimi_inspect.table import COMPONENTS
 
 __all__ = ["Classes", "classify"]
 
+MANY = 1000
+
 _CODES = {component: code for code, component in enumerate(COMPONENTS)}
 
 
@@ -42,8 +44,10 @@ def classify(patterns: Patterns, rules: Sequence[Rule], scope: NDArray[np.int32]
         scope: int32 [n], which model each is of; only tensors of one model say something of each other.
     """
     texts = patterns.texts
-    known = any_of(rules)
-    once = {text: judge(text, rules) if known.match(text) else NOTHING for text in dict.fromkeys(texts)}
+    distinct = dict.fromkeys(texts)
+    # Compiling what fits any rule pays where a stranger's file has names by the thousand.
+    known = any_of(rules).match if len(distinct) > MANY else bool
+    once = {text: judge(text, rules) if known(text) else NOTHING for text in distinct}
     judgements = [once[text] for text in texts]
 
     component = np.array([_CODES[it.component] for it in judgements] or [0], np.uint8)[patterns.code]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import overload
 
@@ -52,6 +53,11 @@ class Names(Sequence[str]):
         starts = np.zeros_like(self.ends)
         starts[1:] = self.ends[:-1] + 1
         return starts
+
+    def likeness(self) -> bytes:
+        """Work out the digest that names alike have in common."""
+        ends = self.ends.astype("<i8").tobytes()
+        return hashlib.blake2b(self.masked, digest_size=32, key=hashlib.blake2b(ends, digest_size=32).digest()).digest()
 
     @property
     def masked(self) -> bytes:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kimi_inspect.caching import HeaderCache
 from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, TransportError
@@ -110,7 +110,10 @@ class _HeaderReader:
                 header, error = self._try(file, source, size)
                 # An answer may tell another size than the listing did; the header is then judged by the true one.
                 if source.size == size:
-                    if self._cache and header is not None:
+                    if self._cache and header is not None and file.sha256:
+                        # What the cache works out of the names is of use to whoever sorts them.
+                        names = evolve(header.names, alike=header.names.likeness())
+                        header = evolve(header, names=names)
                         self._cache.put(file, header)
                     return ReadShard(file=file, file_bytes=size, header=header, error=error)
             raise TransportError("the server tells another size at every answer", file=file.path)
