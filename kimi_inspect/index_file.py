@@ -20,7 +20,6 @@ MAX_ENTRY = 1 << 20
 _STRING = rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 _PAIR = re.compile(rb"\s*" + _STRING + rb"\s*:\s*" + _STRING + rb"\s*([,}])")
 _KEY = re.compile(rb"\s*" + _STRING + rb"\s*:\s*")
-_SPACE = re.compile(rb"\s*")
 _DECODER = json.JSONDecoder()
 
 
@@ -67,18 +66,23 @@ class IndexReader:
 
     # Each step takes something from the front of the data and returns the entries in it, or None if more has to come.
 
+    def _sign(self) -> bytes:
+        """Pass over white space; return the character that follows, or nothing if it has not come."""
+        self._data = self._data.lstrip(b" \t\r\n")
+        return self._data[:1]
+
     def _open(self) -> list[tuple[bytes, bytes]] | None:
-        if not self._take(b"{"):
+        sign = self._sign()
+        if not sign:
             return None
+        if sign != b"{":
+            raise IndexFormatError("it is no JSON object")
+        self._data = self._data[1:]
         self._step = self._first_key
         return []
 
     def _first_key(self) -> list[tuple[bytes, bytes]] | None:
-        at = _SPACE.match(self._data)
-        end = at.end() if at else 0
-        if self._data[end : end + 1] == b"}":
-            return self._close(end + 1)
-        return self._key()
+        return self._close() if self._sign() == b"}" else self._key()
 
     def _key(self) -> list[tuple[bytes, bytes]] | None:
         match = _KEY.match(self._data)
@@ -110,30 +114,25 @@ class IndexReader:
         return value, begin + len(text[:length].encode("utf-8", "surrogateescape"))
 
     def _after_value(self) -> list[tuple[bytes, bytes]] | None:
-        at = _SPACE.match(self._data)
-        end = at.end() if at else 0
-        sign = self._data[end : end + 1]
+        sign = self._sign()
+        if sign == b"}":
+            return self._close()
         if not sign:
             return None
-        if sign == b"}":
-            return self._close(end + 1)
         if sign != b",":
             raise IndexFormatError("it is no JSON")
-        self._data = self._data[end + 1 :]
+        self._data = self._data[1:]
         self._step = self._key
         return []
 
     def _first_entry(self) -> list[tuple[bytes, bytes]] | None:
-        at = _SPACE.match(self._data)
-        end = at.end() if at else 0
-        sign = self._data[end : end + 1]
+        sign = self._sign()
         if not sign:
             return None
-        if sign == b"}":
-            self._data = self._data[end + 1 :]
-            self._step = self._after_value
-            return []
         self._step = self._entries
+        if sign == b"}":
+            self._data = self._data[1:]
+            self._step = self._after_value
         return []
 
     def _entries(self) -> list[tuple[bytes, bytes]] | None:
@@ -148,29 +147,16 @@ class IndexReader:
         self._data = self._data[at:]
         return found or None
 
-    def _close(self, end: int) -> list[tuple[bytes, bytes]]:
-        if self._data[end:].strip():
-            raise IndexFormatError("something follows it")
-        self._data = b""
+    def _close(self) -> list[tuple[bytes, bytes]]:
+        self._data = self._data[1:]
         self._done = True
         self._step = self._nothing
         return []
 
     def _nothing(self) -> list[tuple[bytes, bytes]] | None:
-        if self._data.strip():
+        if self._sign():
             raise IndexFormatError("something follows it")
-        self._data = b""
         return None
-
-    def _take(self, sign: bytes) -> bool:
-        at = _SPACE.match(self._data)
-        end = at.end() if at else 0
-        if end == len(self._data):
-            return False
-        if self._data[end : end + 1] != sign:
-            raise IndexFormatError("it is no JSON object")
-        self._data = self._data[end + 1 :]
-        return True
 
 
 def _unescaped(raw: bytes) -> bytes:

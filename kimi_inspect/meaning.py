@@ -17,6 +17,7 @@ from kimi_inspect.findings import finding
 from kimi_inspect.header import Header, Kind
 from kimi_inspect.packing import block_packing, find_packing
 from kimi_inspect.patterns import Patterns
+from kimi_inspect.rules import Rule
 from kimi_inspect.sums import exact_sum
 from kimi_inspect.table import COMPONENTS, Columns, TensorTable
 from kimi_inspect.values import Finding
@@ -55,14 +56,10 @@ def understand(
     parts = [header for _, header in headers]
     names = tuple(header.names for header in parts)
     first = np.cumsum([0, *map(len, names)])
+    shard = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first))
     kinds, kind = _merged_kinds(parts)
     patterns = Patterns.of(names)
-    shard = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first))
-    scopes = _numbered([path if path in (sides or {}) else "" for path, _ in headers])
-    classes = classify(patterns, RULES[weights_format], scopes[shard] if sides else None)
-    for number, (path, _) in enumerate(headers):
-        if sides and path in sides:
-            _as_side(classes, shard == number, sides[path])
+    classes = _classes(patterns, [path for path, _ in headers], shard, sides or {}, RULES[weights_format])
 
     def name_of(row: int) -> str:
         shard = int(np.searchsorted(first, row, side="right")) - 1
@@ -73,28 +70,44 @@ def understand(
     else:
         packing = find_packing(patterns, kinds, kind, config=config, name_of=name_of)
     owners = [_owner(path, (sides or {}).get(path), headers[0][0]) for path, _ in headers]
-    repeated = _repeated(patterns, _numbered(owners)[shard])
-    table = TensorTable(
-        Columns(
-            names=names,
-            paths=tuple(path for path, _ in headers),
-            kinds=kinds,
-            looks=tuple(packing.looks),
-            kind=kind,
-            look=packing.look,
-            shard=shard,
-            component=classes.component,
-            layer=classes.layer,
-            block=classes.block,
-            expert=classes.expert,
-            experts=_experts(classes, kinds, kind, outermost=-1 if is_gguf else 0),
-            begin=_joined([header.begin + header.data_start for header in parts]),
-            end=_joined([header.end + header.data_start for header in parts]),
-            repeated=repeated,
-        )
+    columns = Columns(
+        names=names,
+        paths=tuple(path for path, _ in headers),
+        kinds=kinds,
+        looks=tuple(packing.looks),
+        kind=kind,
+        look=packing.look,
+        shard=shard,
+        component=classes.component,
+        layer=classes.layer,
+        block=classes.block,
+        expert=classes.expert,
+        experts=_experts(classes, kinds, kind, outermost=-1 if is_gguf else 0),
+        begin=_joined([header.begin + header.data_start for header in parts]),
+        end=_joined([header.end + header.data_start for header in parts]),
+        repeated=_repeated(patterns, _numbered(owners)[shard]),
     )
-    findings = [*packing.findings, *_repeat_findings(table, repeated), *_unclassified(table)]
-    return Meaning(table=table, patterns=patterns, findings=tuple(findings))
+    table = TensorTable(columns)
+    findings = (*packing.findings, *_repeat_findings(table, columns.repeated), *_unclassified(table))
+    return Meaning(table=table, patterns=patterns, findings=findings)
+
+
+def _classes(
+    patterns: Patterns,
+    paths: Sequence[str],
+    shard: NDArray[np.int32],
+    sides: Mapping[str, str],
+    rules: Sequence[Rule],
+) -> Classes:
+    """Classify all tensors, each side file for itself."""
+    if not sides:
+        return classify(patterns, rules)
+    scopes = _numbered([path if path in sides else "" for path in paths])
+    classes = classify(patterns, rules, scopes[shard])
+    for number, path in enumerate(paths):
+        if path in sides:
+            _as_side(classes, shard == number, sides[path])
+    return classes
 
 
 def _joined(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -225,14 +225,8 @@ def _checkpoint(
 ) -> Checkpoint:
     chosen = found.chosen
     own = read[: chosen.file_count]
+    _refuse_unusable(read, own)
     headers = [(shard.file.path, shard.header) for shard in read if shard.header is not None]
-    for shard in read:
-        contradictory = isinstance(shard.error, MalformedHeaderError) and shard.error.contradictory
-        if shard.error and (contradictory or not any(part.header for part in own)):
-            raise shard.error
-    if chosen.format == "gguf" and any(role_of(one.header.metadata or {}) == IMATRIX for one in own if one.header):
-        what = "statistics for quantization (an importance matrix), not weights"
-        raise NotWeightsError(what, file=chosen.files[0].path)
     sides = {file.path: side.role for side in counted for file in side.files.files}
     meaning = understand(headers, config, weights_format=chosen.format, sides=sides)
     told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
@@ -241,12 +235,8 @@ def _checkpoint(
         for key, value in (shard.header.metadata or {} if shard.header else {}).items():
             metadata.setdefault(key, value)
     if chosen.format == "gguf":
-        parts = [(part.file.path, part.header.metadata or {}, len(part.header.names)) for part in own if part.header]
-        whole = not found.partial and len(parts) == len(own) and not any(map(_is_missing, findings))
-        told += split_findings(parts, whole=whole)
-        if whole:
-            encodings = set(meaning.table.of_shards([file.path for file in chosen.files]).encoding.tolist())
-            told += find_wrong_labels(chosen.files[0].path, metadata, encodings)
+        whole = not found.partial and not any(item.code in ("shard-missing", "shard-unreadable") for item in told)
+        told += _gguf_findings(own, meaning.table, metadata, whole=whole)
     architecture = _architecture(metadata, config, chosen.format)
     if not found.partial and not any(item.code in INCOMPLETE for item in told):
         told += find_lacks(
@@ -276,8 +266,28 @@ def _checkpoint(
     )
 
 
-def _is_missing(item: Finding) -> bool:
-    return item.code == "shard-missing"
+def _refuse_unusable(read: Sequence[ReadShard], own: Sequence[ReadShard]) -> None:
+    """Raise where right numbers cannot be given: no header of the set can be read, or one contradicts itself."""
+    readable = [shard for shard in own if shard.header]
+    for shard in read:
+        contradictory = isinstance(shard.error, MalformedHeaderError) and shard.error.contradictory
+        if shard.error and (contradictory or not readable):
+            raise shard.error
+    for shard in readable:
+        if shard.header and role_of(shard.header.metadata or {}) == IMATRIX:
+            what = "statistics for quantization (an importance matrix), not weights"
+            raise NotWeightsError(what, file=shard.file.path)
+
+
+def _gguf_findings(
+    own: Sequence[ReadShard], table: TensorTable, metadata: Mapping[str, Any], *, whole: bool
+) -> Iterator[Finding]:
+    """Yield where the parts of a set disagree, and where its label is wrong."""
+    parts = [(part.file.path, part.header.metadata or {}, len(part.header.names)) for part in own if part.header]
+    yield from split_findings(parts, whole=whole)
+    if whole:
+        encodings = set(table.of_shards([path for path, _, _ in parts]).encoding.tolist())
+        yield from find_wrong_labels(parts[0][0], metadata, encodings)
 
 
 def _architecture(metadata: Mapping[str, Any], config: Mapping[str, Any] | None, weights_format: str) -> str | None:

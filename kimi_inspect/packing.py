@@ -20,7 +20,7 @@ from kimi_inspect.dtypes import SAFETENSORS_BITS
 from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.forms import CONTAINERS, LEAVES, SCALES
 from kimi_inspect.header import Kind
-from kimi_inspect.pairing import Case, Rows, cases_of
+from kimi_inspect.pairing import Case, Rows, Stored, cases_of
 from kimi_inspect.patterns import Patterns
 from kimi_inspect.sums import distinct, present
 from kimi_inspect.table import Look
@@ -95,27 +95,20 @@ def find_packing(
         config: the parsed config.json, or None.
         name_of: gives the name of a row.
     """
-    return _Packer(patterns, kinds, kind, declaration_of(config), name_of).packing()
+    stored = Stored(patterns=patterns, kinds=kinds, kind=kind, name_of=name_of)
+    return _Packer(stored, declaration_of(config)).packing()
 
 
 class _Packer:
-    def __init__(
-        self,
-        patterns: Patterns,
-        kinds: Sequence[Kind],
-        kind: NDArray[np.int32],
-        declaration: Declaration,
-        name_of: Callable[[int], str],
-    ) -> None:
-        self._patterns = patterns
-        self._kinds = kinds
-        self._kind = kind
-        self._declaration = declaration
-        self._name_of = name_of
+    def __init__(self, stored: Stored, declaration: Declaration) -> None:
+        self._patterns = stored.patterns
+        self._kinds = stored.kinds
+        self._kind = stored.kind
+        self._name_of = stored.name_of
         self._codes: dict[Look, int] = {}
         self._looks: list[Look] = []
-        self._look = np.zeros(len(kind), np.int32)
-        self._cases = cases_of(patterns, kinds, kind, declaration, name_of)
+        self._look = np.zeros(len(stored.kind), np.int32)
+        self._cases = cases_of(stored, declaration)
         # A form holds although a tensor has a wrong shape if it is declared, or if others have it.
         self._believed = declaration.encodings | {
             case.verdict.encoding for case in self._cases if case.verdict and not case.verdict.misfit

@@ -21,7 +21,7 @@ from kimi_inspect.header import Kind
 from kimi_inspect.patterns import Patterns
 from kimi_inspect.sums import distinct
 
-__all__ = ["Case", "Rows", "cases_of"]
+__all__ = ["Case", "Rows", "Stored", "cases_of"]
 
 Rows = NDArray[np.int64]
 
@@ -61,6 +61,22 @@ class Case:
         return next((leaf for leaf in SCALES[self.main] if leaf in self.partners), None)
 
 
+@frozen(eq=False, kw_only=True)
+class Stored:
+    """The n tensors of a checkpoint as they are stored.
+
+    Attributes:
+        patterns: the patterns of their names.
+        kinds, kind: the distinct looks in the file, and int32 [n] into them.
+        name_of: gives the name of a row.
+    """
+
+    patterns: Patterns
+    kinds: Sequence[Kind]
+    kind: NDArray[np.int32]
+    name_of: Callable[[int], str]
+
+
 @frozen
 class _Leaf:
     """One pattern of names taken apart: the module, the last part, and how many digits that has."""
@@ -83,15 +99,9 @@ def _leaf_of(mask: bytes) -> _Leaf | None:
     return None
 
 
-def cases_of(
-    patterns: Patterns,
-    kinds: Sequence[Kind],
-    kind: NDArray[np.int32],
-    declaration: Declaration,
-    name_of: Callable[[int], str],
-) -> list[Case]:
+def cases_of(stored: Stored, declaration: Declaration) -> list[Case]:
     """Find all weights that may be packed, sorted by what they and the tensors beside them look like."""
-    pairing = _Pairing(patterns, kinds, kind, declaration, name_of)
+    pairing = _Pairing(stored, declaration)
     return [
         case
         for module, leaves in pairing.modules().items()
@@ -102,22 +112,17 @@ def cases_of(
 
 
 class _Pairing:
-    def __init__(
-        self,
-        patterns: Patterns,
-        kinds: Sequence[Kind],
-        kind: NDArray[np.int32],
-        declaration: Declaration,
-        name_of: Callable[[int], str],
-    ) -> None:
-        self._patterns = patterns
-        self._kinds = kinds
-        self._kind = kind
+    def __init__(self, stored: Stored, declaration: Declaration) -> None:
+        self._patterns = stored.patterns
+        self._kinds = stored.kinds
+        self._kind = stored.kind
+        self._name_of = stored.name_of
         self._declaration = declaration
-        self._name_of = name_of
-        self._rows_of = patterns.sorted_rows()
-        self._packed = np.array([one.dtype in CONTAINERS or one.dtype.startswith("F8_E") for one in kinds] or [False])
-        self._masks = sorted((mask, code) for code, mask in enumerate(patterns.masks))
+        self._rows_of = stored.patterns.sorted_rows()
+        self._packed = np.array(
+            [one.dtype in CONTAINERS or one.dtype.startswith("F8_E") for one in stored.kinds] or [False]
+        )
+        self._masks = sorted((mask, code) for code, mask in enumerate(stored.patterns.masks))
 
     def modules(self) -> dict[bytes, dict[str, tuple[int, int]]]:
         """Return for each pattern of modules the patterns of its tensors: by last part, code and digits to cut."""
