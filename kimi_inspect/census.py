@@ -66,7 +66,7 @@ def experts_by_layer(table: TensorTable) -> list[LayerExperts]:
     weights = np.array([look.role is Role.WEIGHT for look in columns.looks] or [False])[columns.look]
     numbered = _numbered(columns.layer, columns.expert, routed & weights & (columns.expert >= 0))
     rows = _router_rows(table)
-    fused = np.flatnonzero(routed & (columns.expert < 0) & (columns.experts >= 0))
+    fused = np.flatnonzero(routed & weights & (columns.expert < 0) & (columns.experts >= 0))
     counts: dict[int, list[int]] = {}
     for layer, count in zip(columns.layer[fused].tolist(), columns.experts[fused].tolist(), strict=True):
         counts.setdefault(layer, []).append(count)

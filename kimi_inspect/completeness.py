@@ -169,10 +169,11 @@ def _layers(seen: _Seen, facts: Facts) -> Iterator[Finding]:
 
 def _components(seen: _Seen, facts: Facts, side_roles: Sequence[str]) -> Iterator[Finding]:
     """Find components that are declared and of which nothing is there."""
-    vision = {Component.VISION_TOWER, Component.PROJECTOR}
+    has_experts = Component.ROUTED_EXPERTS in seen.components
     promised = (
-        (facts.vision and "vision" not in side_roles, vision, Severity.WARNING),
-        (facts.audio, {Component.AUDIO_TOWER, Component.PROJECTOR}, Severity.WARNING),
+        (facts.vision and "vision" not in side_roles, {Component.VISION_TOWER}, Severity.WARNING),
+        (facts.audio, {Component.AUDIO_TOWER}, Severity.WARNING),
+        (facts.shared_experts and has_experts, {Component.SHARED_EXPERTS}, Severity.ERROR),
         (facts.indexer and Component.MLA_ATTENTION in seen.components, {Component.SPARSE_INDEXER}, Severity.ERROR),
         (
             (facts.experts or 0) > 1 and max(seen.layers) >= facts.dense_layers,

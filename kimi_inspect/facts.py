@@ -12,6 +12,7 @@ __all__ = ["MAX_COUNT", "Facts", "facts_of", "text_levels"]
 TEXT_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "expert_counts")
+SHARED_KEYS = ("n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size")
 DRAFT_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 
 MAX_COUNT = 1_000_000
@@ -27,6 +28,7 @@ class Facts:
         dense_layers: first layers that have no routed experts.
         experts: routed experts a layer.
         experts_by_layer: the same where layers differ, in the order of the layers that have any.
+        shared_experts: there are experts that every token passes.
         draft_layers: draft layers, behind the others.
         vision, audio: there is such a tower.
         indexer: attention is sparse, with an indexer.
@@ -37,6 +39,7 @@ class Facts:
     dense_layers: int = 0
     experts: int | None = None
     experts_by_layer: tuple[int, ...] | None = None
+    shared_experts: bool = False
     draft_layers: int | None = None
     vision: bool = False
     audio: bool = False
@@ -69,6 +72,7 @@ def _of_config(config: Mapping[str, Any]) -> Facts:
         dense_layers=_dense_layers(levels),
         experts=experts if _is_count(experts) else None,
         experts_by_layer=_each(next(filter(None, (_value(levels, key, (list,)) for key in EXPERT_KEYS)), None)),
+        shared_experts=bool(_first_count(levels, SHARED_KEYS)),
         draft_layers=_first_count(levels, DRAFT_KEYS),
         vision=bool(config.get("vision_config")),
         audio=bool(config.get("audio_config")),
@@ -110,6 +114,7 @@ def _of_metadata(metadata: Mapping[str, Any]) -> Facts:
         dense_layers=said("leading_dense_block_count") or 0,
         experts=said("expert_count") or None,
         experts_by_layer=_each(experts),
+        shared_experts=bool(said("expert_shared_count")),
         draft_layers=drafts,
         indexer=said("attention.indexer.head_count") is not None,
     )

@@ -7,6 +7,7 @@ What nothing determines has exact bytes and unknown parameters.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -33,6 +34,9 @@ BLOCK_ROLES: dict[str, Role] = {"scale": Role.SCALE, "input_scale": Role.SCALE}
 
 _ROLES = tuple(Role)
 _ROLE_CODES = {role: code for code, role in enumerate(_ROLES)}
+
+CONFIGURED = ("int", "affine")
+"""Beginnings of the encodings whose widths and groups a config tells."""
 
 # What a name says by itself; the others, `scales` or `biases`, only beside a packed weight.
 _ALWAYS = {
@@ -109,10 +113,23 @@ class _Packer:
         self._looks: list[Look] = []
         self._look = np.zeros(len(stored.kind), np.int32)
         self._cases = cases_of(stored, declaration)
-        # A form holds although a tensor has a wrong shape if it is declared, or if others have it.
-        self._believed = declaration.encodings | {
-            case.verdict.encoding for case in self._cases if case.verdict and not case.verdict.misfit
+        self._believed = self._borne_out() | {
+            encoding for encoding in declaration.encodings if not encoding.startswith(CONFIGURED)
         }
+
+    def _borne_out(self) -> set[str]:
+        """Return the encodings that hold although a tensor may have a wrong shape: others have the right one.
+
+        How wide integers are, and how many share a scale, the config tells: it is wrong where most tensors say so.
+        """
+        fits: Counter[str] = Counter()
+        for case in self._cases:
+            if case.verdict:
+                fixed = not case.verdict.encoding.startswith(CONFIGURED)
+                # Biases that are not as many as the scales say nothing of the width.
+                wrong = case.verdict.misfit is not None and case.verdict.misfit[0] != "biases"
+                fits[case.verdict.encoding] += 0 if wrong and fixed else len(case.rows) * (-1 if wrong else 1)
+        return {encoding for encoding, count in fits.items() if count > 0}
 
     def packing(self) -> Packing:
         self._plain()
@@ -137,7 +154,8 @@ class _Packer:
     def _settle(self, case: Case) -> None:
         """Give weights and what belongs to them the look that they make together."""
         verdict = case.verdict
-        if verdict is not None and not (verdict.misfit and verdict.encoding not in self._believed):
+        borne_out = verdict is not None and (not verdict.misfit or verdict.encoding in self._believed)
+        if verdict is not None and (borne_out or (verdict.by_tensors and verdict.encoding.startswith("int"))):
             look = Look(
                 encoding=verdict.encoding,
                 role=Role.WEIGHT,
@@ -186,7 +204,7 @@ class _Packer:
             for case in self._cases
             if not case.scale
             and (case.kind.dtype in CONTAINERS or case.kind.dtype.startswith("F8_E"))
-            and (case.main != "weight" or (case.text, case.main) in scales)
+            and (case.main != "weight" or (case.text, case.main) in scales or (case.spec and not len(case.extras)))
             for row in case.rows.tolist()
         ]
         if lacking:
@@ -224,7 +242,11 @@ class _Packer:
         counts: dict[tuple[str, str], list[Case]] = {}
         for case in self._cases:
             declared = case.spec.encoding if case.spec else None
-            if case.verdict and case.verdict.by_tensors and declared and declared != case.verdict.encoding:
+            if case.verdict is None or declared is None:
+                continue
+            if case.verdict.misfit and case.verdict.encoding not in self._believed:
+                counts.setdefault((declared, "groups of another size"), []).append(case)
+            elif case.verdict.by_tensors and declared != case.verdict.encoding:
                 counts.setdefault((declared, case.verdict.encoding), []).append(case)
         for (declared, found), cases in counts.items():
             count = sum(len(case.rows) for case in cases)

@@ -27,7 +27,7 @@ MAX_NAMED = 8
 MAX_RUNS = 3
 """Runs of layers that are written out in one line."""
 
-MAX_USERS = 3
+MAX_USERS = 2
 """Components that are named beside an encoding."""
 
 WIDE = 400
@@ -196,7 +196,7 @@ def _encoding_columns(report: Report) -> list[Column]:
             [*(_count(row.scale_bytes) for row in rows), _count(total(row.scale_bytes for row in rows))],
             6,
         ),
-        Column("components", [*(_users(report, row.encoding) for row in rows), ""], 7, right=False),
+        Column("components", [*(_users(report, row.encoding) for row in rows), ""], 1, right=False),
     ]
 
 
