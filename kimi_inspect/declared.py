@@ -39,12 +39,14 @@ class Spec:
         bits: of a value.
         group_size: values that share one scale; None if they do not say, or share by whole rows.
         block: rows and columns that share one scale.
+        leaf: what the weights are called in that form, where integers are packed in several.
     """
 
     encoding: str | None
     bits: int | None = None
     group_size: int | None = None
     block: tuple[int, int] | None = None
+    leaf: str = field(default="weight_packed", eq=False)
 
 
 MXFP4 = Spec(encoding="mxfp4", bits=4, group_size=32)
@@ -228,8 +230,9 @@ def _block(said: object) -> tuple[int, int] | None:
 def _integers(said: Mapping[str, Any], _: Mapping[str, Any]) -> Declaration:
     """Read GPTQ's and AWQ's forms."""
     bits = _number(said, "bits")
+    group = _number(said, "group_size")
     return Declaration(
-        default=Spec(encoding=f"int{bits}", bits=bits, group_size=_number(said, "group_size")) if bits else None
+        default=Spec(encoding=f"int{bits}", bits=bits, group_size=group, leaf="qweight") if bits else None
     )
 
 
@@ -271,7 +274,8 @@ def _mlx(said: Mapping[str, Any], _: Mapping[str, Any]) -> Declaration:
 def _mlx_spec(said: Mapping[str, Any]) -> Spec:
     bits, group, mode = _number(said, "bits"), _number(said, "group_size"), said.get("mode", "affine")
     known = {"affine": f"affine{bits}", "mxfp4": "mxfp4", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
-    return Spec(encoding=known.get(mode) if isinstance(mode, str) else None, bits=bits, group_size=group)
+    encoding = known.get(mode) if isinstance(mode, str) else None
+    return Spec(encoding=encoding, bits=bits, group_size=group, leaf="weight")
 
 
 _METHODS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Declaration]] = {

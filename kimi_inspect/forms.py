@@ -147,7 +147,7 @@ def _compressed(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | Non
     weight, scale = tensors["weight_packed"], _of(tensors, "weight_scale")
     if weight.dtype == "U8":
         return _fp4(weight, scale, spec)
-    if weight.dtype != "I32" or spec is None or not spec.bits or spec.bits > 32:
+    if weight.dtype != "I32" or spec is None or not spec.bits or spec.bits > 32 or spec.leaf != "weight_packed":
         return None
     shape = _widened(weight.shape, 32 // spec.bits)
     encoding = f"int{spec.bits}"

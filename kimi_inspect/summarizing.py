@@ -122,7 +122,9 @@ def _by_layer(cells: Iterable[_Cell]) -> tuple[LayerRow, ...]:
 def _census(checkpoint: Checkpoint) -> ExpertCensus | None:
     columns = checkpoint.tensors.columns
     routed = (columns.component == COMPONENTS.index(Component.ROUTED_EXPERTS)) & (columns.layer >= 0)
-    numbered, fused = routed & (columns.expert >= 0), routed & (columns.expert < 0) & (columns.experts >= 0)
+    weights = np.array([look.role is Role.WEIGHT for look in columns.looks] or [False])[columns.look]
+    numbered = routed & (columns.expert >= 0)
+    fused = routed & weights & (columns.expert < 0) & (columns.experts >= 0)
     if not (numbered | fused).any():
         return None
     width = int(columns.expert.max()) + 1
