@@ -85,7 +85,7 @@ def _names(
     """Find the names that the config promises and that are not there, but for those that another finding explains."""
     if len(inventory) > MAX_NAMES:
         return
-    comparison = compare(inventory, meaning.patterns)
+    comparison = compare(inventory, meaning.patterns, unique=not meaning.table.columns.repeated.any())
     of_stack = meaning.table.columns.layer >= 0
     if 2 * np.count_nonzero(of_stack[comparison.unexpected]) > np.count_nonzero(of_stack):
         return  # the model's layout is another, MLX's for instance

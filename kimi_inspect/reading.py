@@ -98,11 +98,13 @@ class _HeaderReader:
         # The interpreter runs one parser at a time anyway; taking turns keeps memory small and the readers going.
         self._turn = Lock()
 
+    def kept(self, file: ListedFile) -> ReadShard | None:
+        """Return what the cache has of a file."""
+        header = self._cache.get(file, max_header_bytes=self._options.max_header_bytes) if self._cache else None
+        return None if header is None else ReadShard(file=file, file_bytes=header.file_bytes, header=header)
+
     def read(self, file: ListedFile) -> ReadShard:
         """Read a header, or say why it cannot be read."""
-        kept = self._cache.get(file, max_header_bytes=self._options.max_header_bytes) if self._cache else None
-        if kept is not None:
-            return ReadShard(file=file, file_bytes=kept.file_bytes, header=kept)
         try:
             source = self._store.open(file)
             for _ in range(SIZES_TRIED):
@@ -168,12 +170,16 @@ def read_shards(
     reader = _HeaderReader(store, options)
     notify = progress or (lambda _: None)
     with workers(store, options.max_workers) as pool:
-        futures = {pool.submit(reader.read, file): file for file in files}
-        notify(Progress(phase="headers", done=0, total=len(files), unit="files"))
-        for done, future in enumerate(as_completed(futures), 1):
-            future.result()
-            notify(Progress(phase="headers", done=done, total=len(files), unit="files", path=futures[future].path))
-        return [future.result() for future in futures]
+        # What is kept is at hand: threads would only wait for each other.
+        found = [reader.kept(file) for file in files]
+        futures = {pool.submit(reader.read, file): number for number, file in enumerate(files) if found[number] is None}
+        at_hand = len(files) - len(futures)
+        notify(Progress(phase="headers", done=at_hand, total=len(files), unit="files"))
+        for done, future in enumerate(as_completed(futures), at_hand + 1):
+            found[futures[future]] = future.result()
+            path = files[futures[future]].path
+            notify(Progress(phase="headers", done=done, total=len(files), unit="files", path=path))
+        return [shard for shard in found if shard is not None]
 
 
 @contextmanager
