@@ -169,8 +169,6 @@ def _globs(target: str) -> list[list[str]]:
     Of regular expressions only what configs use is understood, which is compared in linear time, whoever wrote the
     config: `.*`, `.+` and `\d+` for anything, `(a|b)` for either, `\.`, `^` and `$`. Any other fits nothing.
     """
-    if not target.startswith("re:"):
-        return [[target + "\n"]]
     if len(target) > MAX_PATTERN:
         return []
     texts = [""]

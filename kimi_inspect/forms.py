@@ -72,7 +72,6 @@ WIDTHS = range(2, 9)
 """Bits that whole values are packed in."""
 FP8_BLOCK = (128, 128)
 _MX_SCALES = ("U8", "F8_E8M0")
-_BITS = {"U8": 8, "I8": 8, "I32": 32, "U32": 32}
 
 
 @frozen(kw_only=True)

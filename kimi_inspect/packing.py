@@ -63,8 +63,8 @@ def block_packing(patterns: Patterns, kinds: Sequence[Kind], kind: NDArray[np.in
     texts = set(patterns.texts)
     roles = np.array([_ROLE_CODES[_block_role(text, texts)] for text in patterns.texts] or [0])
     combined = kind.astype(np.int64) * len(Role) + roles[patterns.code]
-    present, look = distinct(combined)
-    looks = [_block_look(kinds[code // len(Role)], _ROLES[code % len(Role)]) for code in present.tolist()]
+    pairs, look = distinct(combined)
+    looks = [_block_look(kinds[code // len(Role)], _ROLES[code % len(Role)]) for code in pairs.tolist()]
     return Packing(looks, look.astype(np.int32), [])
 
 
@@ -141,8 +141,8 @@ class _Packer:
         """Give each tensor the look that its type and the last part of its name make."""
         roles = np.array([_ROLE_CODES[leaf_role(text)] for text in self._patterns.texts] or [0])
         combined = self._kind.astype(np.int64) * len(Role) + roles[self._patterns.code]
-        present, index = distinct(combined)
-        looks = [_plain_look(self._kinds[code // len(Role)], _ROLES[code % len(Role)]) for code in present.tolist()]
+        pairs, index = distinct(combined)
+        looks = [_plain_look(self._kinds[code // len(Role)], _ROLES[code % len(Role)]) for code in pairs.tolist()]
         self._look = np.array([self._code(look) for look in looks] or [0], np.int32)[index]
 
     def _code(self, look: Look) -> int:
