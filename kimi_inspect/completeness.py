@@ -12,7 +12,6 @@ import numpy as np
 from attrs import frozen
 
 from kimi_inspect.census import expert_findings, experts_by_layer
-from kimi_inspect.comparing import compare
 from kimi_inspect.components import Component
 from kimi_inspect.expecting import expected_tensors
 from kimi_inspect.facts import Facts, facts_of
@@ -21,6 +20,7 @@ from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.inventory import Inventory
 from kimi_inspect.meaning import Meaning
 from kimi_inspect.packing import leaf_role
+from kimi_inspect.promises import compare
 from kimi_inspect.rules import judge
 from kimi_inspect.sums import present
 from kimi_inspect.table import COMPONENTS, TensorTable

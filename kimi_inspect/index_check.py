@@ -11,6 +11,7 @@ from kimi_inspect.errors import UnsafePathError
 from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.index_file import IndexFormatError, IndexReader
 from kimi_inspect.sidecars import ShardName
+from kimi_inspect.sources import leads_outside
 from kimi_inspect.sums import exact_sum
 from kimi_inspect.table import TensorTable
 from kimi_inspect.text import printable
@@ -111,7 +112,7 @@ class _Checker:
     def _place(self, file: bytes) -> str:
         """Return the path of a file that the index names; refuse one that leads out of the repository."""
         text = file.decode(errors="backslashreplace")
-        if not text or text.startswith("/") or "\\" in text or "\0" in text or {"..", ".", ""} & set(text.split("/")):
+        if leads_outside(text):
             raise UnsafePathError(
                 "the index names a file outside of its repository", file=self._path, actual=repr(text)
             )

@@ -20,7 +20,7 @@ from kimi_inspect.header import MAX_OFFSET
 from kimi_inspect.http_status import public_url
 from kimi_inspect.remote_file import PROBE_BYTES, SHA256, RemoteFile, agree
 from kimi_inspect.sidecars import split_siblings
-from kimi_inspect.sources import ListedFile
+from kimi_inspect.sources import ListedFile, leads_outside
 from kimi_inspect.transport import DEFAULT_TIMEOUT, Transport, next_address, origin
 from kimi_inspect.values import Shard, Traffic
 
@@ -255,7 +255,7 @@ def _hex(form: re.Pattern[str], value: object) -> str | None:
 
 def _refuse_unsafe(path: str, source: str) -> None:
     """Refuse a path that the HTTP client would collapse to one outside the repository."""
-    if not path or path.startswith("/") or "\\" in path or "\0" in path or {"..", ".", ""} & set(path.split("/")):
+    if leads_outside(path):
         raise UnsafePathError("a path in the listing leaves the repository", file=source, actual=repr(path))
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Report",
     "bits_per_weight",
     "merged",
+    "plain",
     "total",
 ]
 
@@ -198,14 +199,14 @@ class Report:
         document: dict[str, Any] = {"schema": REPORT_SCHEMA}
         for attribute in attrs.fields(Report):
             if attribute.name not in ("layers", "files"):
-                document[attribute.name] = _plain(getattr(self, attribute.name))
+                document[attribute.name] = plain(getattr(self, attribute.name))
         document["components"] = [_component_dict(row) for row in self.components]
         if "layer" in wanted:
             document["layers"] = [_layer_dict(row) for row in self.layers]
         if "file" in wanted:
-            document["files"] = _plain(self.files)
+            document["files"] = plain(self.files)
         if "encoding" in wanted:
-            document["encodings"] = _plain(self.by_encoding())
+            document["encodings"] = plain(self.by_encoding())
         return document
 
     @classmethod
@@ -265,14 +266,14 @@ def _long_arrays(value: Any) -> Any:
     return {key: _long_arrays(item) for key, item in value.items()}
 
 
-def _plain(value: Any) -> Any:
-    """Turn a value of ours into JSON values."""
+def plain(value: Any) -> Any:
+    """Turn a value of ours, or of any that hold such, into JSON values."""
     if attrs.has(type(value)):
-        return {name.name: _plain(getattr(value, name.name)) for name in attrs.fields(type(value))}
+        return {name.name: plain(getattr(value, name.name)) for name in attrs.fields(type(value))}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
@@ -283,7 +284,7 @@ def _component_dict(row: ComponentRow) -> dict[str, Any]:
         "tensor_count": row.tensor_count,
         "stored_bytes": row.stored_bytes,
         "parameters": row.parameters,
-        "encodings": _plain(row.encodings),
+        "encodings": plain(row.encodings),
     }
 
 

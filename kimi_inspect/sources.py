@@ -27,6 +27,7 @@ __all__ = [
     "LocalFolder",
     "MappedFiles",
     "Meter",
+    "leads_outside",
     "read_whole",
     "translated",
 ]
@@ -239,6 +240,13 @@ class MappedFiles:
 
     def cancel(self) -> None:
         """Sources of the caller's own end by themselves."""
+
+
+def leads_outside(path: str) -> bool:
+    """Whether a listed path, joined to a folder or an address, would leave it, or be no path at all."""
+    return (
+        not path or path.startswith("/") or "\\" in path or "\0" in path or bool({"..", ".", ""} & {*path.split("/")})
+    )
 
 
 def read_whole(source: ByteSource, limit: int, path: str) -> bytes:

@@ -35,7 +35,7 @@ FLOORS = (
             "classifying",
             "meaning",
             "census",
-            "comparing",
+            "promises",
             "completeness",
             "index_check",
             "indexes",
@@ -43,7 +43,7 @@ FLOORS = (
         ),
     ),
     ("opening", "bodies"),
-    ("report", "summarizing"),
+    ("report", "verdict", "summarizing"),
     ("tables", "demo", "cli", "__main__"),
 )
 """Modules by floor. On one floor a module may import those before it."""

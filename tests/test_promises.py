@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import Draw, usual
 
-from kimi_inspect.comparing import Comparison, compare
 from kimi_inspect.inventory import Inventory, Template
 from kimi_inspect.names import Names
 from kimi_inspect.patterns import Patterns
+from kimi_inspect.promises import Comparison, compare
 
 WORDS = ["layers", "experts", "w", "w1.", "b2", "norm.weight", "é", "12", "0", "", ".", "weight_scale_2", "\n"]
 PLACES = ["layer", "expert", "block"]
