@@ -72,6 +72,7 @@ def understand(
     owners = [_owner(path, (sides or {}).get(path), headers[0][0]) for path, _ in headers]
     columns = Columns(
         names=names,
+        patterns=patterns,
         paths=tuple(path for path, _ in headers),
         kinds=kinds,
         looks=tuple(packing.looks),

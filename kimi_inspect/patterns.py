@@ -88,6 +88,13 @@ class Patterns:
         numbers[rows] = found
         return numbers
 
+    def cut_out(self, places: Sequence[int], keys: NDArray[np.int64]) -> None:
+        """Set one number of each name to 0 in `keys`, a copy of the keys; `places` as for `number`."""
+        cuts = [_cut(mask, place) for mask, place in zip(self.masks, places, strict=True)]
+        divisor, modulus = (np.array(column, np.int64) for column in zip(*(cuts or [(1, 1)]), strict=True))
+        rows = np.flatnonzero((modulus > 1)[self.code])
+        keys[rows] -= self.key[rows] // divisor[self.code[rows]] % modulus[self.code[rows]] * divisor[self.code[rows]]
+
     def numbers_of(self, code: int, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
         """Return for rows of one pattern their numbers from left to right: how many digits each, and int64 values."""
         mask = self.masks[code]

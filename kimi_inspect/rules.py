@@ -20,7 +20,7 @@ from attrs import frozen
 
 from kimi_inspect.components import Component
 
-__all__ = ["NOTHING", "Judgement", "Rule", "any_of", "judge"]
+__all__ = ["NOTHING", "Judgement", "Rule", "any_of", "judge", "unwrapped"]
 
 WRAPPERS = (
     *("model", "language_model", "text_model", "base_model", "transformer", "backbone", "gpt_neox"),
@@ -83,6 +83,11 @@ def any_of(rules: Sequence[Rule]) -> re.Pattern[str]:
     """Compile what fits if any rule does: names that none knows, which may be many, cost one comparison."""
     bodies = "|".join(re.sub(r"\?P<\w+>", "?:", _body(rule.pattern)) for rule in rules)
     return re.compile(rf"{_PREFIX}(?:{bodies})(?=\.|$)")
+
+
+def unwrapped(name: str) -> str:
+    """Return a name without the first parts that only say what the model is wrapped in."""
+    return re.sub(_PREFIX, "", name, count=1)
 
 
 @lru_cache(maxsize=1024)

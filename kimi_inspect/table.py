@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kimi_inspect.components import Component, Group
 from kimi_inspect.header import Kind
 from kimi_inspect.names import Names
+from kimi_inspect.patterns import Patterns
 from kimi_inspect.values import Role, TensorInfo
 
 __all__ = ["COMPONENTS", "Columns", "Look", "TensorTable"]
@@ -38,6 +39,7 @@ class Columns:
 
     Attributes:
         names: the names of each shard.
+        patterns: the patterns of all names.
         paths: the path of each shard.
         kinds, kind: the distinct looks in the files, and int32 [n] into them.
         looks, look: the distinct meanings, and int32 [n] into them.
@@ -49,6 +51,7 @@ class Columns:
     """
 
     names: tuple[Names, ...]
+    patterns: Patterns
     paths: tuple[str, ...]
     kinds: tuple[Kind, ...]
     looks: tuple[Look, ...]

@@ -1,0 +1,209 @@
+"""Two checkpoints compared unit by unit, across formats: what is missing, what is other, what is stored otherwise.
+
+What converters do is no difference: they part and join matrices, stack experts, reshape convolutions, multiply two
+vectors into one, cut zero padding off. Which places that concerns is in `families.converted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import evolve, field, frozen
+
+from kimi_inspect.components import Component
+from kimi_inspect.families.converted import BUFFERS, CUT_TO, FUSED, PRODUCTS
+from kimi_inspect.holdings import Unit
+
+__all__ = ["Differences", "Pair", "differences_of"]
+
+Key = tuple[str, int]
+Units = dict[Key, Unit]
+
+
+@frozen
+class Pair:
+    """A unit of the reference and what the candidate has in its place.
+
+    Attributes:
+        recomputed: a converter has made other values of these, such as a product.
+    """
+
+    reference: Unit
+    candidate: Unit
+    recomputed: bool = False
+
+    @property
+    def is_stored_alike(self) -> bool:
+        """Whether both have the same values in the same encoding and as many bytes for each."""
+        mine, its = self.candidate, self.reference
+        alike = mine.encodings == its.encodings and mine.parameters is not None
+        return alike and not self.recomputed and mine.stored_bytes * _times(its) == its.stored_bytes * _times(mine)
+
+
+def _times(unit: Unit) -> int:
+    return unit.parameters or 1
+
+
+@frozen(kw_only=True)
+class Differences:
+    """What two checkpoints have in common, and what not.
+
+    Attributes:
+        pairs: units of both that hold as many values.
+        misfits: units of both that do not, or in another shape.
+        missing: units that the candidate lacks.
+        added: units that the reference lacks.
+        pruned: by layer, experts of the reference and of the candidate, where the candidate has fewer.
+    """
+
+    pairs: tuple[Pair, ...]
+    misfits: tuple[Pair, ...] = ()
+    missing: tuple[Unit, ...] = ()
+    added: tuple[Unit, ...] = ()
+    pruned: Mapping[int, tuple[int, int]] = field(factory=dict, hash=False)
+
+
+def differences_of(
+    reference: Mapping[Key, Unit], candidate: Mapping[Key, Unit], *, tied: bool = False, converted: bool = False
+) -> Differences:
+    """Compare the units of two checkpoints.
+
+    Args:
+        reference: its units by place and number.
+        candidate: likewise.
+        tied: the head uses the embeddings' weights, so that a build may leave it out.
+        converted: names went through a converter, which may have some that are not known: what is left over on both
+            sides of a block counts as the same, if it holds as many values.
+    """
+    its, mine = _without_buffers(reference), _without_buffers(candidate)
+    for fused, parts in FUSED.items():
+        _join(its, mine, fused, parts)
+        _join(mine, its, fused, parts)
+    recomputed = {*_multiply(its, mine), *_multiply(mine, its)}
+    pruned = _pruned(its.values(), mine.values())
+    pairs: list[Pair] = []
+    misfits: list[Pair] = []
+    for key in its.keys() & mine.keys():
+        pair = Pair(its[key], mine[key], recomputed=key in recomputed)
+        cut = _is_cut(pair, mine)
+        fits = cut or _fits(pair, pruned)
+        (pairs if fits else misfits).append(evolve(pair, recomputed=pair.recomputed or cut))
+    missing = {key: unit for key, unit in its.items() if key not in mine and not (tied and key == ("output", -1))}
+    added = {key: unit for key, unit in mine.items() if key not in its}
+    if converted:
+        pairs += _left_over(missing, added)
+    return Differences(
+        pairs=tuple(sorted(pairs, key=_order)),
+        misfits=tuple(sorted(misfits, key=_order)),
+        missing=tuple(missing.values()),
+        added=tuple(added.values()),
+        pruned=pruned,
+    )
+
+
+def _order(pair: Pair) -> tuple[int, str]:
+    return pair.reference.number, pair.reference.place
+
+
+def _without_buffers(units: Mapping[Key, Unit]) -> Units:
+    return {
+        key: unit
+        for key, unit in units.items()
+        if key[0] not in BUFFERS and not key[0].endswith("inv_freq") and unit.parameters != 0
+    }
+
+
+def _join(one: Units, other: Units, fused: str, parts: Sequence[str]) -> None:
+    """Join parts of `other` where `one` has them in one; where a part is missing, so is the whole."""
+    for place, number in [key for key in one if key[0] == fused and key not in other]:
+        found = [other.pop((part, number)) for part in parts if (part, number) in other]
+        if len(found) == len(parts):
+            other[place, number] = _joined(place, found)
+
+
+def _joined(place: str, parts: Sequence[Unit]) -> Unit:
+    known = [part.parameters for part in parts if part.parameters is not None]
+    return evolve(
+        parts[0],
+        place=place,
+        tensors=sum(part.tensors for part in parts),
+        parameters=sum(known) if len(known) == len(parts) else None,
+        stored_bytes=sum(part.stored_bytes for part in parts),
+        encodings=tuple(sorted({encoding for part in parts for encoding in part.encodings})),
+        shape=None,
+    )
+
+
+def _multiply(one: Units, other: Units) -> Iterable[Key]:
+    """Put one vector of `other` in the place of two where `one` has their product; return where."""
+    for key in [key for key in one if key[0] in PRODUCTS and key not in other]:
+        place, number = key
+        factors = [(factor, number) for factor in PRODUCTS[place]]
+        if all(factor in other for factor in factors):
+            first, _ = (other.pop(factor) for factor in factors)
+            other[key] = evolve(first, place=place)
+            yield key
+
+
+def _pruned(reference: Iterable[Unit], candidate: Iterable[Unit]) -> dict[int, tuple[int, int]]:
+    its, mine = _experts(reference), _experts(candidate)
+    return {layer: (count, mine[layer]) for layer, count in its.items() if mine.get(layer, count) < count}
+
+
+def _experts(units: Iterable[Unit]) -> dict[int, int]:
+    """Return the routed experts of each layer."""
+    experts: dict[int, int] = {}
+    for unit in units:
+        if unit.component is Component.ROUTED_EXPERTS and unit.layer is not None and unit.experts is not None:
+            experts[unit.layer] = max(unit.experts, experts.get(unit.layer, 0))
+    return experts
+
+
+def _is_cut(pair: Pair, candidate: Units) -> bool:
+    """Whether the candidate has left out padding: it has just one value for each row of the matrix that tells."""
+    mine, its = pair.candidate, pair.reference
+    tells = candidate.get((CUT_TO.get(mine.place, ""), mine.number))
+    rows = tells.shape[0] if tells and tells.shape else None
+    return mine.parameters is not None and mine.parameters == rows and mine.parameters < (its.parameters or 0)
+
+
+def _fits(pair: Pair, pruned: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether both hold as many values in the same shape, experts that are left out aside; unknown numbers do."""
+    its, mine = pair.reference, pair.candidate
+    if its.each is None or mine.each is None:
+        return True
+    full, kept = pruned.get(its.layer, (1, 1)) if its.layer is not None else (1, 1)
+    if its.component is Component.ROUTER and full != kept and its.shape and its.shape[0] == full:
+        its = evolve(its, parameters=(its.parameters or 0) // full * kept, shape=(kept, *its.shape[1:]))
+    if its.each != mine.each:
+        return False
+    if its.shape is None or mine.shape is None:
+        return True
+    # Convolutions have their channels first or last; converters also turn matrices, under another name.
+    turned = sorted(its.shape) == sorted(mine.shape) and (len(its.shape) > 2 or its.example != mine.example)
+    return turned or its.shape == mine.shape
+
+
+def _left_over(missing: Units, added: Units) -> list[Pair]:
+    """Pair what is left over on both sides: in one block, then in one component, if it holds as many values."""
+    pairs = []
+    for whole_component in (False, True):
+        groups: dict[tuple[Component, int], tuple[list[Key], list[Key]]] = {}
+        for side, units in enumerate((missing, added)):
+            for key, unit in units.items():
+                number = -1 if whole_component else unit.number
+                groups.setdefault((unit.component, number), ([], []))[side].append(key)
+        for its, mine in groups.values():
+            if its and mine:
+                left, right = _lump(missing, its), _lump(added, mine)
+                if left.parameters is not None and left.parameters == right.parameters:
+                    pairs.append(Pair(left, right))
+                    for units, keys in ((missing, its), (added, mine)):
+                        for key in keys:
+                            del units[key]
+    return pairs
+
+
+def _lump(units: Units, keys: Sequence[Key]) -> Unit:
+    parts = [units[key] for key in keys]
+    return _joined(parts[0].place, parts)
