@@ -16,7 +16,7 @@ from kimi_inspect.gguf import read_gguf_kind
 from kimi_inspect.planning import run
 from kimi_inspect.reading import ReadOptions, workers
 from kimi_inspect.set_names import base_name, is_side, quant_label
-from kimi_inspect.sets import FileSet, Shelves, matching
+from kimi_inspect.sets import FileSet, Shelves, as_globs, matching
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.values import Companion
 
@@ -168,7 +168,7 @@ def chosen_sides(sides: Sequence[SideFile], wanted: bool | str | Sequence[str]) 
     """
     if not wanted:
         return []
-    globs = [] if wanted is True else [wanted] if isinstance(wanted, str) else list(wanted)
+    globs = [] if wanted is True else as_globs(wanted)
     fitting = [one for one in sides if wanted is True or matching(one.files.files, globs)]
     if globs and not fitting:
         names = ", ".join(file.path for one in sides for file in one.files.files)

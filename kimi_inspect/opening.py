@@ -18,17 +18,17 @@ from kimi_inspect.findings import finding, in_order
 from kimi_inspect.header import MAX_HEADER_BYTES
 from kimi_inspect.indexes import index_findings, promised_files
 from kimi_inspect.labels import find_wrong_labels
-from kimi_inspect.locating import Source, locate
-from kimi_inspect.meaning import understand
+from kimi_inspect.locating import Location, Source, locate
+from kimi_inspect.meaning import Meaning, understand
 from kimi_inspect.reading import ReadOptions, ReadShard, read_shards, workers
-from kimi_inspect.sets import FileSet
-from kimi_inspect.sources import FileStore
+from kimi_inspect.sets import FileSet, as_globs
+from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.table import TensorTable
 from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.values import Companion, Finding, Progress, ProgressCallback, Shard, Traffic
 from kimi_inspect.wholeness import missing_shards, split_findings
 
-__all__ = ["Checkpoint", "Listing", "OpenOptions", "list_sets", "open_checkpoint"]
+__all__ = ["Checkpoint", "Listing", "OpenOptions", "list_sets", "listed", "open_checkpoint", "open_listed"]
 
 INCOMPLETE = frozenset({"shard-missing", "shard-unreadable", "truncated"})
 """Findings that mean that not all of the checkpoint is there."""
@@ -149,18 +149,40 @@ def open_checkpoint(
         InvalidSourceError: the string names none.
     """
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
-    store = location.store
-    notify = progress or (lambda _: None)
-    notify(Progress(phase="listing", done=0, total=1, unit="listings"))
-    listing = store.list_files()
-    notify(Progress(phase="listing", done=1, total=1, unit="listings"))
     options = ReadOptions(
         max_workers=max_workers,
         max_header_bytes=max_header_bytes,
         arrays=arrays,
-        cache=_cache(store) if cache else None,
+        cache=_cache(location.store) if cache else None,
     )
-    found = find_files(location, listing, _globs(files), options)
+    listing = listed(location, progress)
+    return open_listed(
+        location, listing, options, files=files, companions=companions, check_index=check_index, progress=progress
+    )
+
+
+def listed(location: Location, progress: ProgressCallback | None = None) -> Sequence[ListedFile]:
+    """List the files of a source."""
+    notify = progress or (lambda _: None)
+    notify(Progress(phase="listing", done=0, total=1, unit="listings"))
+    listing = location.store.list_files()
+    notify(Progress(phase="listing", done=1, total=1, unit="listings"))
+    return listing
+
+
+def open_listed(
+    location: Location,
+    listing: Sequence[ListedFile],
+    options: ReadOptions,
+    *,
+    files: str | Sequence[str] | None = None,
+    companions: bool | str | Sequence[str] = False,
+    check_index: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Checkpoint:
+    """Open a checkpoint of a source whose listing is known; arguments and errors as of `open_checkpoint`."""
+    store = location.store
+    found = find_files(location, listing, as_globs(files), options)
     counted = chosen_sides(found.sides, companions)
     with workers(store, 1) as beside:
         reading_config = beside.submit(read_config, store, found, options.cache)
@@ -207,12 +229,8 @@ def list_sets(
 ) -> Listing:
     """List the checkpoints in a folder or repository and read no header; arguments as for `open_checkpoint`."""
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
-    shelves = sorted_listing(location, location.store.list_files(), _globs(files))
+    shelves = sorted_listing(location, location.store.list_files(), as_globs(files))
     return Listing(source=location.store.source, commit=location.store.commit, sets=shelves.sets, side=shelves.side)
-
-
-def _globs(files: str | Sequence[str] | None) -> list[str]:
-    return [files] if isinstance(files, str) else list(files or ())
 
 
 def _checkpoint(
@@ -229,24 +247,13 @@ def _checkpoint(
     headers = [(shard.file.path, shard.header) for shard in read if shard.header is not None]
     sides = {file.path: side.role for side in counted for file in side.files.files}
     meaning = understand(headers, config, weights_format=chosen.format, sides=sides)
-    told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
     metadata: dict[str, Any] = {}
     for shard in own:
         for key, value in (shard.header.metadata or {} if shard.header else {}).items():
             metadata.setdefault(key, value)
-    if chosen.format == "gguf":
-        whole = not found.partial and not any(item.code in ("shard-missing", "shard-unreadable") for item in told)
-        told += _gguf_findings(own, meaning.table, metadata, whole=whole)
     architecture = _architecture(metadata, config, chosen.format)
-    if not found.partial and not any(item.code in INCOMPLETE for item in told):
-        told += find_lacks(
-            meaning,
-            config,
-            metadata,
-            architecture=architecture,
-            weights_format=chosen.format,
-            side_roles=[side.role for side in found.sides],
-        )
+    told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
+    told += _set_findings(found, own, meaning, config, metadata, told)
     return Checkpoint(
         source=store.source,
         commit=store.commit,
@@ -264,6 +271,32 @@ def _checkpoint(
         complete=not any(item.code in INCOMPLETE for item in told),
         traffic=store.traffic,
     )
+
+
+def _set_findings(
+    found: Found,
+    own: Sequence[ReadShard],
+    meaning: Meaning,
+    config: Mapping[str, Any] | None,
+    metadata: Mapping[str, Any],
+    told: Sequence[Finding],
+) -> list[Finding]:
+    """Return what the set as a whole says of itself that is not so; of a part of one nothing is said."""
+    more: list[Finding] = []
+    if found.chosen.format == "gguf":
+        whole = not found.partial and not any(item.code in ("shard-missing", "shard-unreadable") for item in told)
+        more += _gguf_findings(own, meaning.table, metadata, whole=whole)
+    if found.partial or any(item.code in INCOMPLETE for item in [*told, *more]):
+        return more
+    lacks = find_lacks(
+        meaning,
+        config,
+        metadata,
+        architecture=_architecture(metadata, config, found.chosen.format),
+        weights_format=found.chosen.format,
+        side_roles=[side.role for side in found.sides],
+    )
+    return [*more, *lacks]
 
 
 def _refuse_unusable(read: Sequence[ReadShard], own: Sequence[ReadShard]) -> None:

@@ -12,7 +12,7 @@ from kimi_inspect.sidecars import ShardName
 from kimi_inspect.sources import ListedFile
 from kimi_inspect.text import printable
 
-__all__ = ["FileSet", "Shelves", "choose_set", "matching", "sort_out"]
+__all__ = ["FileSet", "Shelves", "as_globs", "choose_set", "matching", "sort_out"]
 
 SUFFIXES = {".safetensors": "safetensors", ".gguf": "gguf"}
 """File name endings of weight files, and the format they stand for."""
@@ -251,6 +251,11 @@ def _size(nbytes: int | None) -> str:
         if nbytes >= unit:
             return f"{nbytes / unit:,.1f} {name}"
     return f"{nbytes} bytes"
+
+
+def as_globs(wanted: str | Sequence[str] | None) -> list[str]:
+    """Return globs that a caller gives, be it one or several."""
+    return [wanted] if isinstance(wanted, str) else list(wanted or ())
 
 
 def matching(listing: Sequence[ListedFile], globs: Sequence[str]) -> Sequence[ListedFile]:
