@@ -19,7 +19,7 @@ from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.values import Finding
 
-__all__ = ["Found", "find_files", "read_config", "sorted_listing"]
+__all__ = ["Found", "find_files", "named_set", "read_config", "sorted_listing"]
 
 
 @frozen(kw_only=True)
@@ -45,6 +45,17 @@ def sorted_listing(location: Location, listing: Sequence[ListedFile], globs: Seq
     """Sort the files of a listing, or those of them that globs fit, into sets, by their names alone."""
     files = matching(_below(listing, location.folder), globs)
     return sort_out(files, folders=pipeline_folders(location.store, listing))
+
+
+def named_set(location: Location, listing: Sequence[ListedFile], globs: Sequence[str]) -> FileSet | None:
+    """Choose the set to open by names alone; None where several come into question.
+
+    Raises:
+        NoCheckpointError: there is none such.
+    """
+    folders = pipeline_folders(location.store, listing)
+    wanted = {"source": location.store.source, "name": location.set_name, "member": location.member}
+    return _by_names(_below(listing, location.folder), globs, folders, wanted)
 
 
 def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequence[str], options: ReadOptions) -> Found:

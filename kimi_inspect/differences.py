@@ -85,7 +85,7 @@ def differences_of(
     misfits: list[Pair] = []
     for key in its.keys() & mine.keys():
         pair = Pair(its[key], mine[key], recomputed=key in recomputed)
-        cut = _is_cut(pair, mine)
+        cut = _is_cut(pair.candidate, pair.reference, mine) or _is_cut(pair.reference, pair.candidate, its)
         fits = cut or _fits(pair, pruned)
         (pairs if fits else misfits).append(evolve(pair, recomputed=pair.recomputed or cut))
     missing = {key: unit for key, unit in its.items() if key not in mine and not (tied and key == ("output", -1))}
@@ -159,12 +159,11 @@ def _experts(units: Iterable[Unit]) -> dict[int, int]:
     return experts
 
 
-def _is_cut(pair: Pair, candidate: Units) -> bool:
-    """Whether the candidate has left out padding: it has just one value for each row of the matrix that tells."""
-    mine, its = pair.candidate, pair.reference
-    tells = candidate.get((CUT_TO.get(mine.place, ""), mine.number))
+def _is_cut(short: Unit, long: Unit, beside: Units) -> bool:
+    """Whether padding was left out: there is just one value for each row of the matrix that tells."""
+    tells = beside.get((CUT_TO.get(short.place, ""), short.number))
     rows = tells.shape[0] if tells and tells.shape else None
-    return mine.parameters is not None and mine.parameters == rows and mine.parameters < (its.parameters or 0)
+    return short.parameters is not None and short.parameters == rows and short.parameters < (long.parameters or 0)
 
 
 def _fits(pair: Pair, pruned: Mapping[int, tuple[int, int]]) -> bool:

@@ -40,7 +40,10 @@ SEVERITIES: dict[str, Severity] = {
     "misaligned": Severity.ERROR,
     "foreign-type": Severity.ERROR,
     "name-too-long": Severity.ERROR,
+    "shape-differs": Severity.ERROR,
+    "parameters-differ": Severity.ERROR,
     "mtp-missing": Severity.WARNING,
+    "experts-pruned": Severity.WARNING,
     "unexpected-tensor": Severity.WARNING,
     "unindexed-tensors": Severity.WARNING,
     "declared-total-wrong": Severity.WARNING,
@@ -52,6 +55,11 @@ SEVERITIES: dict[str, Severity] = {
     "packing-disagrees": Severity.WARNING,
     "duplicate-copy": Severity.INFO,
     "unclassified": Severity.INFO,
+    "extra-component": Severity.INFO,
+    "component-requantized": Severity.INFO,
+    "config-differs": Severity.INFO,
+    "shard-differs": Severity.INFO,
+    "identical": Severity.INFO,
 }
 """What each code means for whoever loads the checkpoint; docs/findings.md explains them."""
 

@@ -16,7 +16,10 @@ from kimi_inspect.sources import ByteSource, FileStore, ListedFile
 from kimi_inspect.table import TensorTable
 from kimi_inspect.values import Finding
 
-__all__ = ["index_findings", "promised_files"]
+__all__ = ["declared_total", "index_findings", "promised_files"]
+
+HEAD = 1 << 16
+"""Bytes of an index that are read for what it declares."""
 
 PIECE = 1 << 20
 """Bytes of an index that are held at a time."""
@@ -65,6 +68,22 @@ def promised_files(store: FileStore, chosen: FileSet, listing: Sequence[ListedFi
     except (SourceError, ValueError):
         return None
     return promised if indexes else None
+
+
+def declared_total(store: FileStore, chosen: FileSet, listing: Sequence[ListedFile]) -> int | None:
+    """Return the total size that the index of a set declares in its first bytes, where writers put it."""
+    indexes = _indexes(chosen, listing)
+    if len(indexes) != 1:
+        return None
+    reader = IndexReader()
+    try:
+        source = store.open(indexes[0])
+        for _ in reader.feed(source.read(0, min(source.size, HEAD))):
+            pass
+    except (SourceError, ValueError):
+        return None
+    declared = (reader.metadata or {}).get("total_size")
+    return declared if type(declared) is int else None
 
 
 def _indexes(chosen: FileSet, listing: Sequence[ListedFile]) -> list[ListedFile]:

@@ -30,6 +30,9 @@ from kimi_inspect.wholeness import missing_shards, split_findings
 
 __all__ = ["Checkpoint", "Listing", "OpenOptions", "list_sets", "listed", "open_checkpoint", "open_listed"]
 
+MAX_WORKERS = 16
+"""Requests under way at a time."""
+
 INCOMPLETE = frozenset({"shard-missing", "shard-unreadable", "truncated"})
 """Findings that mean that not all of the checkpoint is there."""
 
@@ -114,7 +117,7 @@ def open_checkpoint(
     companions: bool | str | Sequence[str] = False,
     token: str | bool | None = None,
     endpoint: str | None = None,
-    max_workers: int = 16,
+    max_workers: int = MAX_WORKERS,
     cache: bool = True,
     check_index: bool = False,
     arrays: bool = False,
@@ -149,15 +152,10 @@ def open_checkpoint(
         InvalidSourceError: the string names none.
     """
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
-    options = ReadOptions(
-        max_workers=max_workers,
-        max_header_bytes=max_header_bytes,
-        arrays=arrays,
-        cache=_cache(location.store) if cache else None,
-    )
-    listing = listed(location, progress)
+    options: OpenOptions = {"max_workers": max_workers, "max_header_bytes": max_header_bytes}
+    options |= {"arrays": arrays, "cache": cache, "companions": companions, "files": files}
     return open_listed(
-        location, listing, options, files=files, companions=companions, check_index=check_index, progress=progress
+        location, listed(location, progress), {**options, "check_index": check_index, "progress": progress}
     )
 
 
@@ -170,24 +168,21 @@ def listed(location: Location, progress: ProgressCallback | None = None) -> Sequ
     return listing
 
 
-def open_listed(
-    location: Location,
-    listing: Sequence[ListedFile],
-    options: ReadOptions,
-    *,
-    files: str | Sequence[str] | None = None,
-    companions: bool | str | Sequence[str] = False,
-    check_index: bool = False,
-    progress: ProgressCallback | None = None,
-) -> Checkpoint:
-    """Open a checkpoint of a source whose listing is known; arguments and errors as of `open_checkpoint`."""
+def open_listed(location: Location, listing: Sequence[ListedFile], asked: OpenOptions) -> Checkpoint:
+    """Open a checkpoint of a source whose listing is known; options and errors as of `open_checkpoint`."""
     store = location.store
-    found = find_files(location, listing, as_globs(files), options)
-    counted = chosen_sides(found.sides, companions)
+    options = ReadOptions(
+        max_workers=asked.get("max_workers", MAX_WORKERS),
+        max_header_bytes=asked.get("max_header_bytes", MAX_HEADER_BYTES),
+        arrays=asked.get("arrays", False),
+        cache=_cache(store) if asked.get("cache", True) else None,
+    )
+    found = find_files(location, listing, as_globs(asked.get("files")), options)
+    counted = chosen_sides(found.sides, asked.get("companions", False))
     with workers(store, 1) as beside:
         reading_config = beside.submit(read_config, store, found, options.cache)
         wanted = [*found.chosen.files, *(file for side in counted for file in side.files.files)]
-        read = read_shards(store, wanted, options, progress=progress)
+        read = read_shards(store, wanted, options, progress=asked.get("progress"))
         config, findings = reading_config.result()
     own = read[: found.chosen.file_count]
     findings += [] if found.partial else _missing(store, found, [side.files for side in counted], own)
@@ -195,7 +190,7 @@ def open_listed(
     if options.cache:
         options.cache.trim()
     checkpoint = _checkpoint(store, found, counted, read, config, findings)
-    if found.partial or not (check_index or store.origin is None):
+    if found.partial or not (asked.get("check_index") or store.origin is None):
         return checkpoint
     stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing)
     return evolve(checkpoint, findings=in_order([*checkpoint.findings, *stale]), traffic=store.traffic)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "quoted"]
+from collections.abc import Sequence
+
+__all__ = ["number_ranges", "printable", "quoted"]
+
+MAX_RUNS = 3
+"""Runs of numbers that are written out in one line."""
 
 LONGEST = 200
 """Characters of a stranger's name that a message repeats."""
@@ -18,3 +23,15 @@ def printable(text: str) -> str:
 def quoted(name: str) -> str:
     """Return a name in quotes, printable, its end cut off if it is very long."""
     return repr(name if len(name) <= LONGEST else name[:LONGEST] + "…")
+
+
+def number_ranges(numbers: Sequence[int]) -> str:
+    """Write ascending numbers with runs drawn together: ``0-2, 4``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:MAX_RUNS]]
+    return ", ".join(shown) + (f", … ({len(numbers)})" if len(runs) > MAX_RUNS else "")

@@ -11,7 +11,18 @@ from kimi_inspect.components import Component
 from kimi_inspect.report import Report, bits_per_weight, plain
 from kimi_inspect.values import Finding, Traffic
 
-__all__ = ["AUDIT_SCHEMA", "Audit", "Claim", "Identity", "Loader", "Relation", "Requantization", "Support", "Verdict"]
+__all__ = [
+    "AUDIT_SCHEMA",
+    "Audit",
+    "Claim",
+    "Identity",
+    "Kept",
+    "Loader",
+    "Relation",
+    "Requantization",
+    "Support",
+    "Verdict",
+]
 
 AUDIT_SCHEMA = "kimi-inspect/audit/1"
 
@@ -112,6 +123,17 @@ class Claim:
     agrees: bool | None = None
 
 
+@frozen(kw_only=True)
+class Kept:
+    """Weights of one component that are stored as in the reference: in the same encoding and as many bytes for each."""
+
+    component: Component
+    encoding: str
+    stored_bytes: int
+    parameters: int | None
+    layers: tuple[int, ...] = ()
+
+
 class Support(StrEnum):
     """Whether an engine loads a checkpoint, as far as that is known."""
 
@@ -147,6 +169,7 @@ class Audit:
         report: what the candidate holds; None where no header had to be read.
         identity: the two listings compared; None where digests are not known of both.
         requantizations: weights that the reference has in another encoding, most bytes first.
+        kept: weights stored as in the reference, most bytes first.
         traffic: what both sources cost.
     """
 
@@ -159,6 +182,7 @@ class Audit:
     report: Report | None
     identity: Identity | None = None
     requantizations: tuple[Requantization, ...] = ()
+    kept: tuple[Kept, ...] = ()
     claims: tuple[Claim, ...] = ()
     loaders: tuple[Loader, ...] = ()
     traffic: Traffic = field(default=Traffic(), eq=False)
@@ -180,6 +204,7 @@ class Audit:
             "report": None if self.report is None else self.report.to_dict(by=()),
             "identity": plain(self.identity),
             "requantizations": requantizations,
+            "kept": plain(self.kept),
             "claims": plain(self.claims),
             "loaders": plain(self.loaders),
             "traffic": plain(self.traffic),

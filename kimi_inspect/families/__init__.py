@@ -11,7 +11,7 @@ from kimi_inspect.families import decoders, gguf_names, kimi_k2, kimi_linear
 from kimi_inspect.inventory import Template
 from kimi_inspect.rules import Rule
 
-__all__ = ["ATTENTION_OF", "EXPECTATIONS", "RULES", "family_of"]
+__all__ = ["ALIASES", "ATTENTION_OF", "EXPECTATIONS", "RULES", "family_of"]
 
 RULES: dict[str, tuple[Rule, ...]] = {"safetensors": kimi_linear.RULES + decoders.RULES, "gguf": gguf_names.RULES}
 """For each format the rules for its names, in the order they are tried."""
@@ -40,6 +40,19 @@ ATTENTION_OF: dict[str, frozenset[Component]] = {
     **dict.fromkeys(("glm4-moe", "glm4moe", "minimax-m2", "phi3"), _PLAIN),
 }
 """The special kinds of attention that models of a family have, besides the common one."""
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "deepseek2": ("kimi-k2", "kimi-k25", "kimi-vl", "deepseek-v2", "deepseek-v3", "deepseek-v32"),
+    "llama": ("mistral", "mistral3", "mixtral", "ministral", "smollm", "yi"),
+    "qwen2vl": ("qwen2-vl", "qwen2-5-vl", "qwen2"),
+    "qwen3vl": ("qwen3-vl", "qwen3"),
+    "gemma3": ("gemma3-text",),
+    "command-r": ("cohere",),
+    "gptneox": ("gpt-neox", "pythia"),
+    "kimi-linear": ("kimi-linear",),
+}
+"""GGUF architectures, and families that are converted to each under other names than its own: llama.cpp's
+`convert_hf_to_gguf.py` registers them by class."""
 
 _CLASS_ENDING = re.compile(r"(For[A-Z]\w*|Model|LMHeadModel)$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
