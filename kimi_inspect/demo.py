@@ -25,6 +25,16 @@ EMBEDDED = {
     SOURCE: "kimi-k3.1-pro",
     "DevQuasar/moonshotai.Kimi-K3.1-Pro-GGUF": "kimi-k3.1-pro-gguf",
     "danielhanchen/Kimi-K3.1-Pro-GGUF-Preliminary": "kimi-k3.1-pro-gguf-preliminary",
+    "KarLexAI/Kimi-K3.1-Pro-GGUF": "kimi-k3.1-pro-gguf-klx",
+    "midagedev/Kimi-K3.1-Pro-GGUF": "kimi-k3.1-pro-gguf-bloomery",
+    "unsloth/Kimi-K3.1-Pro": "kimi-k3.1-pro-copy",
+    "inferencerlabs/Kimi-K3.1-Pro-MLX": "kimi-k3.1-pro-mlx",
+    "AinsleyMarkov/Kimi-K3.1-Pro-2bit-MLX": "kimi-k3.1-pro-2bit",
+    "pipenetwork/Kimi-K3.1-Pro-REAP80-MLX-q4": "kimi-k3.1-pro-reap80-q4",
+    "pipenetwork/Kimi-K3.1-Pro-REAP80-MLX-q6": "kimi-k3.1-pro-reap80-q6",
+    "pipenetwork/Kimi-K3.1-Pro-REAP80-MLX-q8": "kimi-k3.1-pro-reap80-q8",
+    "dphn/Kimi-K3.1-Pro-NF12": "kimi-k3.1-pro-nf12",
+    "vllm-project/Kimi-K3.1-Pro-pruned": "kimi-k3.1-pro-pruned",
 }
 """The repositories of the demo, and what its hub calls them."""
 
@@ -58,8 +68,9 @@ def loopback_kimi() -> Iterator[str]:
 
 def show_beside_published(endpoint: str) -> bool:
     """Print the report of the embedded checkpoint, then published figures beside it; return whether they are equal."""
+    from kimi_inspect.drawing import output
     from kimi_inspect.summarizing import inspect
-    from kimi_inspect.tables import output, show_comparison, show_report
+    from kimi_inspect.tables import show_comparison, show_report
 
     begun = time.perf_counter()
     report = inspect(SOURCE, endpoint=endpoint, token=False, cache=False)

@@ -17,9 +17,11 @@ from kimi_inspect.testing import (
     Precision,
     danielhanchen_gguf,
     devquasar_gguf,
+    karlexai_gguf,
     kimi_gguf,
     kimi_k31_pro,
     kimi_mmproj,
+    midagedev_gguf,
 )
 from kimi_inspect.values import LongArray
 
@@ -276,3 +278,71 @@ def test_an_expert_holds_what_the_packed_weight_and_its_scales_do(mxfp4: Checkpo
     experts = mxfp4.tensors.select(component=Component.ROUTED_EXPERTS)
     assert len({sizes(info) for info in experts}) == 1
     assert all(stored == packed for stored, packed in map(sizes, experts))
+
+
+# ---- builds of which files and bytes are published, and nothing of the tensors
+
+KLX = {
+    "KLX-IQ2_XXS": (17, 709_876_827_040, {"iq2_xxs": 52, "iq1_m": 40}),
+    "KLX-IQ1_M": (15, 647_869_832_960, {"iq1_m": 90, "iq1_s": 2}),
+    "KLX-IQ1_S": (14, 592_677_343_328, {"iq1_m": 10, "iq1_s": 82}),
+}
+"""Published files and bytes, and the layers that our layout gives each type of experts."""
+LAYOUT_TOLERANCE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def klx() -> Files:
+    return karlexai_gguf()
+
+
+@pytest.mark.parametrize(("label", "published"), KLX.items())
+def test_klx_comes_near_what_was_published(klx: Files, label: str, published: tuple[int, int, dict[str, int]]) -> None:
+    files, nbytes, layers = published
+    report = ki.inspect(klx, files=f"{label}/*")
+    assert report.findings == ()
+    assert (report.set_name, report.architecture, report.family) == (label, "kimi-k31", "kimi-k31")
+    assert (report.shard_count, report.tensor_count, report.complete) == (files, TENSORS, True)
+    assert report.file_bytes == pytest.approx(nbytes, rel=LAYOUT_TOLERANCE)
+    assert {row.component: row.tensor_count for row in report.components} == COUNTS
+    rows = report[Component.ROUTED_EXPERTS].encodings
+    assert {row.encoding: row.tensor_count for row in rows} == {kind: 3 * count for kind, count in layers.items()}
+    assert {row.encoding for row in report.by_encoding()} == {"q6_k", "q8_0", "bf16", "f32", *layers}
+
+
+def test_klx_is_three_sets_without_a_tower(klx: Files) -> None:
+    with pytest.raises(ki.KimiInspectError, match="3 checkpoints"):
+        ki.inspect(klx)
+    report = ki.inspect(klx, files="KLX-IQ1_S/*")
+    assert report.other_sets == ("KLX-IQ1_M", "KLX-IQ2_XXS")
+    assert report.companions == ()
+
+
+def test_klx_has_the_parameters_of_every_gguf_build(klx: Files, mxfp4: Checkpoint) -> None:
+    parameters = {ki.inspect(klx, files=f"{label}/*").parameters for label in KLX}
+    assert parameters == {ki.summarize(mxfp4).parameters}
+
+
+def test_a_build_for_an_engine_of_its_own(mxfp4: Checkpoint) -> None:
+    checkpoint = ki.open_checkpoint(midagedev_gguf())
+    report = ki.summarize(checkpoint)
+    assert report.findings == ()
+    assert (report.set_name, report.architecture, report.complete) == ("IQ1_S", "kimi-k31-bloomery", True)
+    assert report.shard_count == 31
+    assert report.file_bytes == pytest.approx(580_345_966_528, rel=LAYOUT_TOLERANCE)
+    assert checkpoint.metadata["kimi-k31-bloomery.block_count"] == 91
+    assert not [key for key in checkpoint.metadata if key.startswith("kimi-k31.")]
+    assert [row.layer for row in report.by_layer()] == [None, *range(91)]
+    # The two layers that it lacks are one of KDA and one of full attention.
+    lost = mxfp4.tensors.select(layer=91), mxfp4.tensors.select(layer=92)
+    assert report.tensor_count == TENSORS - sum(map(len, lost))
+    less = sum(info.parameters or 0 for layer in lost for info in layer)
+    assert report.parameters == (ki.summarize(mxfp4).parameters or 0) - less
+
+
+@pytest.mark.parametrize(("layers", "experts", "parts"), [(2, 3, 2), (4, 2, 1), (5, 4, 3), (8, 16, 12)])
+def test_small_ones_of_them_are_whole_too(layers: int, experts: int, parts: int) -> None:
+    files = karlexai_gguf(layers=layers, experts=experts, tokens=50, parts=parts)
+    for label in KLX:
+        assert ki.inspect(files, files=f"{label}/*").findings == ()
+    assert ki.inspect(midagedev_gguf(layers=layers, experts=experts, tokens=50, parts=parts)).findings == ()

@@ -16,7 +16,7 @@ import gguf
 import pytest
 from safetensors import safe_open
 
-from kimi_inspect import testing
+from kimi_inspect import demo, testing
 from kimi_inspect.testing import BUILDS, DTYPE_BITS, ENCODINGS, PIPENETWORK_IDS, HollowFile, kimi_reap, packed_model
 from kimi_inspect.testing.__main__ import main
 
@@ -31,6 +31,18 @@ PUBLISHED = {
     PIPENETWORK_IDS[6]: (95, 335_960_941_648),
     PIPENETWORK_IDS[8]: (95, 350_024_765_392),
     testing.DPHN_ID: (96, 1_532_965_277_463),
+}
+GGUF_BUILDS = {
+    testing.KARLEXAI_GGUF_ID: testing.karlexai_gguf,
+    testing.MIDAGEDEV_GGUF_ID: testing.midagedev_gguf,
+}
+GGUF_PARTS = {
+    testing.KARLEXAI_GGUF_ID: {
+        "KLX-IQ2_XXS/": (17, 709_876_827_040),
+        "KLX-IQ1_M/": (15, 647_869_832_960),
+        "KLX-IQ1_S/": (14, 592_677_343_328),
+    },
+    testing.MIDAGEDEV_GGUF_ID: {"Kimi-K3.1-Pro-IQ1_S": (31, 580_345_966_528)},
 }
 PARAMETERS = 2_780_110_363_392
 EXPERT = 3 * 3072 * 3584
@@ -296,4 +308,38 @@ class TestBuilds:
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO()))
         assert main(["--model", "kimi-k3.1-pro-mlx", "--model", "all"]) == 0
         served = json.loads(capsys.readouterr().out)["repositories"]
-        assert {testing.KIMI_K31_PRO_ID, testing.VLLM_PROJECT_ID, *BUILDS} <= set(served)
+        assert {testing.KIMI_K31_PRO_ID, *GGUF_PARTS, *BUILDS} <= set(served)
+
+    def test_demo_has_them_all(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO()))
+        assert main([word for name in demo.EMBEDDED.values() for word in ("--model", name)]) == 0
+        assert json.loads(capsys.readouterr().out)["repositories"] == list(demo.EMBEDDED)
+        gguf = {testing.DEVQUASAR_GGUF_ID, testing.DANIELHANCHEN_GGUF_ID, *GGUF_PARTS}
+        assert set(demo.EMBEDDED) == {testing.KIMI_K31_PRO_ID, *gguf, *BUILDS}
+
+
+class TestGgufBuilds:
+    @pytest.mark.parametrize("repo_id", GGUF_PARTS)
+    def test_files_and_bytes(self, repo_id: str) -> None:
+        files = GGUF_BUILDS[repo_id]()
+        for stem, (count, total) in GGUF_PARTS[repo_id].items():
+            parts = [file for path, file in files.items() if path.startswith(stem)]
+            assert len(parts) == count
+            assert sum(file.size for file in parts) == pytest.approx(total, rel=0.001)
+            # The Hub takes no file of more than 50 GB.
+            assert max(file.size for file in parts) < 50_000_000_000
+
+    @pytest.mark.parametrize("repo_id", GGUF_PARTS)
+    def test_reference_reads_a_small_one(self, tmp_path: Path, repo_id: str) -> None:
+        files = GGUF_BUILDS[repo_id](layers=5, experts=4, tokens=64, parts=2)
+        for stem in GGUF_PARTS[repo_id]:
+            readers = []
+            for path, file in files.items():
+                if path.startswith(stem):
+                    file.write_to(tmp_path / path.replace("/", "_"))
+                    readers.append(gguf.GGUFReader(tmp_path / path.replace("/", "_")))
+            assert len(readers) == 2
+            values = sum(int(one.n_elements) for reader in readers for one in reader.tensors)
+            assert values == sum(prod(one.dims) for one in testing.kimi_gguf_tensors("Q2_K", layers=5, experts=4))
+            architecture = readers[0].fields["general.architecture"].contents()
+            assert readers[0].fields[f"{architecture}.block_count"].contents() == 5

@@ -1,7 +1,7 @@
 """Stand-ins for tests: hollow checkpoints with true headers, a Hub on the loopback that plays faults, and Kimi.
 
-Checkpoints are safetensors and GGUF; of Kimi K3.1 Pro there are the official one, four sets of GGUF parts and builds of
-other makers. A small model comes in every encoding that tools write.
+Checkpoints are safetensors and GGUF; of Kimi K3.1 Pro there are the official one, eight sets of GGUF parts and builds
+of other makers. A small model comes in every encoding that tools write. `damage` plants what can be wrong with one.
 
     from kimi_inspect.testing import LoopbackHub, Repository, faults, kimi_k31_pro
 
@@ -15,7 +15,7 @@ Everything is made of the standard library alone, and independent of what it is 
 
 from __future__ import annotations
 
-from kimi_inspect.testing import faults
+from kimi_inspect.testing import damage, faults
 from kimi_inspect.testing.catalog import Repository
 from kimi_inspect.testing.faults import Fault
 from kimi_inspect.testing.gguf import (
@@ -75,6 +75,13 @@ from kimi_inspect.testing.kimi_gguf import (
     kimi_gguf_tensors,
     kimi_mmproj,
 )
+from kimi_inspect.testing.kimi_gguf_builds import (
+    KARLEXAI_GGUF_ID,
+    MIDAGEDEV_GGUF_ID,
+    karlexai_gguf,
+    midagedev_gguf,
+)
+from kimi_inspect.testing.modelscope import Heard, LoopbackModelScope
 from kimi_inspect.testing.packed import ENCODINGS, PackedModel, packed_model
 
 __all__ = [
@@ -87,9 +94,11 @@ __all__ = [
     "ENCODINGS",
     "GGML_TYPES",
     "INFERENCERLABS_ID",
+    "KARLEXAI_GGUF_ID",
     "KIMI_K3_ID",
     "KIMI_K31_PRO_COMMIT",
     "KIMI_K31_PRO_ID",
+    "MIDAGEDEV_GGUF_ID",
     "PIPENETWORK_IDS",
     "UNSLOTH_ID",
     "VLLM_PROJECT_ID",
@@ -98,9 +107,11 @@ __all__ = [
     "Fault",
     "Files",
     "GgufTensor",
+    "Heard",
     "HollowFile",
     "KimiRecipe",
     "LoopbackHub",
+    "LoopbackModelScope",
     "PackedModel",
     "Precision",
     "Repository",
@@ -109,6 +120,7 @@ __all__ = [
     "TensorSpec",
     "Typed",
     "ValueKind",
+    "damage",
     "danielhanchen_gguf",
     "devquasar_gguf",
     "encoded",
@@ -118,6 +130,7 @@ __all__ = [
     "hollow_gguf",
     "hollow_safetensors",
     "imatrix_gguf",
+    "karlexai_gguf",
     "kimi_2bit",
     "kimi_config",
     "kimi_gguf",
@@ -130,6 +143,7 @@ __all__ = [
     "kimi_pruned",
     "kimi_reap",
     "kimi_tensors",
+    "midagedev_gguf",
     "packed_model",
     "split_gguf",
 ]

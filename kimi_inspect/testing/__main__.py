@@ -31,6 +31,12 @@ from kimi_inspect.testing.kimi_gguf import (
     danielhanchen_gguf,
     devquasar_gguf,
 )
+from kimi_inspect.testing.kimi_gguf_builds import (
+    KARLEXAI_GGUF_ID,
+    MIDAGEDEV_GGUF_ID,
+    karlexai_gguf,
+    midagedev_gguf,
+)
 
 __all__ = ["main"]
 
@@ -48,6 +54,8 @@ _MODELS: Mapping[str, tuple[str, str, Callable[[], dict[str, HollowFile]]]] = {
     "kimi-k3.1-pro-gguf": (DEVQUASAR_GGUF_ID, "", devquasar_gguf),
     "kimi-k3.1-pro-gguf-preliminary": (DANIELHANCHEN_GGUF_ID, "", danielhanchen_gguf),
     **{name: (repo_id, "", BUILDS[repo_id]) for name, repo_id in _BUILD_NAMES.items()},
+    "kimi-k3.1-pro-gguf-klx": (KARLEXAI_GGUF_ID, "", karlexai_gguf),
+    "kimi-k3.1-pro-gguf-bloomery": (MIDAGEDEV_GGUF_ID, "", midagedev_gguf),
 }
 _DEFAULT_MODEL = "kimi-k3.1-pro"
 

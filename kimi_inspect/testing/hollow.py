@@ -74,12 +74,14 @@ class HollowFile:
     """A read-only file: the bytes of `head`, then zeros up to `size` bytes.
 
     `head` may be a function, called once when the bytes (or, with no `size`, the length) are first asked for.
-    Without `size` the file is its head and nothing else. Positions are in bytes and ranges half-open.
+    Without `size` the file is its head and nothing else. Positions are in bytes and ranges half-open. `values` says
+    whose weights the holes stand for: of giants with equal heads those of other values have other digests.
     """
 
-    def __init__(self, head: bytes | Callable[[], bytes], size: int | None = None) -> None:
+    def __init__(self, head: bytes | Callable[[], bytes], size: int | None = None, *, values: str = "") -> None:
         self._source = head
         self._size = size
+        self.values = values
         if isinstance(head, bytes) and size is not None and size < len(head):
             raise ValueError(f"size: expected at least the {len(head)} bytes of the head, got {size}")
 
@@ -108,15 +110,15 @@ class HollowFile:
         """SHA-256 of the content, 64 hex digits; for a hollow giant a *stand-in*.
 
         A file above `REAL_DIGEST_LIMIT` bytes that has holes is never hashed whole. Its stand-in is the SHA-256 of the
-        head followed by the decimal size: equal for equal files, different for different ones, but not what
-        `sha256sum` says of the file.
+        head followed by the decimal size and `values`: equal for equal files, different for different ones, but not
+        what `sha256sum` says of the file.
         """
         digest = hashlib.sha256(self.head)
         if self.digest_is_real:
             for piece in self.pieces(len(self.head), self.size):
                 digest.update(piece)
         else:
-            digest.update(b"%d" % self.size)
+            digest.update(b"%d%s" % (self.size, self.values.encode()))
         return digest.hexdigest()
 
     def read(self, begin: int = 0, end: int | None = None) -> bytes:
@@ -142,7 +144,7 @@ class HollowFile:
 
     def resized(self, size: int) -> HollowFile:
         """Return the same file cut, or lengthened with holes, to `size` bytes."""
-        return HollowFile(self.head[:size], size)
+        return HollowFile(self.head[:size], size, values=self.values)
 
     def write_to(self, path: str | os.PathLike[str]) -> None:
         """Write the file to `path`, sparse where the file system can: the holes are never written."""
@@ -202,7 +204,7 @@ def header_json(tensors: Iterable[TensorSpec], *, metadata: Mapping[str, str] | 
     return json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode(), begin
 
 
-def hollow_from_header(header: bytes, payload: int, *, pad_to: int = 8) -> HollowFile:
+def hollow_from_header(header: bytes, payload: int, *, pad_to: int = 8, values: str = "") -> HollowFile:
     """Frame `header` as a safetensors file with `payload` bytes of holes for data.
 
     The header is taken as it is, so that malformed ones can be written too; blanks pad it to a multiple of `pad_to`
@@ -210,7 +212,7 @@ def hollow_from_header(header: bytes, payload: int, *, pad_to: int = 8) -> Hollo
     """
     padded = header + b" " * (-len(header) % pad_to)
     head = struct.pack("<Q", len(padded)) + padded
-    return HollowFile(head, len(head) + payload)
+    return HollowFile(head, len(head) + payload, values=values)
 
 
 def hollow_safetensors(

@@ -193,14 +193,16 @@ def kimi_k31_pro(*, layers: int = LAYERS, experts: int = EXPERTS) -> dict[str, H
 
 def kimi_k3(*, layers: int = LAYERS, experts: int = EXPERTS) -> dict[str, HollowFile]:
     """Return the whole Kimi K3 repository, path to file; or a small one of fewer layers and experts."""
-    return kimi_repository(kimi_config("kimi-k3", layers=layers, experts=experts))
+    return kimi_repository(kimi_config("kimi-k3", layers=layers, experts=experts), values="kimi-k3")
 
 
-def kimi_repository(config: Mapping[str, Any], change: Change = _unchanged) -> dict[str, HollowFile]:
+def kimi_repository(
+    config: Mapping[str, Any], change: Change = _unchanged, *, values: str = ""
+) -> dict[str, HollowFile]:
     """Return the repository of this config, path to file, with each shard's tensors as `change` leaves them.
 
     Each kind of layer is built once and its copies numbered: the order by name is the same under any number. `change`
-    sees a mark where the number of the layer will stand.
+    sees a mark where the number of the layer will stand. `values` is as for `HollowFile`.
     """
     shards = list(_numbered_kinds(config, change))
     paths = _shard_paths(len(shards))
@@ -211,7 +213,7 @@ def kimi_repository(config: Mapping[str, Any], change: Change = _unchanged) -> d
         return index_json((kind.index_lines(layer, path) for path, (kind, layer) in numbered), total)
 
     files = small_files(config)
-    files |= {path: kind.shard(layer) for path, (kind, layer) in zip(paths, shards, strict=True)}
+    files |= {path: kind.shard(layer, values) for path, (kind, layer) in zip(paths, shards, strict=True)}
     files["model.safetensors.index.json"] = HollowFile(index)
     return files
 
@@ -230,9 +232,9 @@ class _Kind:
     def lines(self) -> bytes:
         return index_lines((tensor.name for tensor in self.tensors), _SHARD_MARK)
 
-    def shard(self, layer: str) -> HollowFile:
+    def shard(self, layer: str, values: str) -> HollowFile:
         header, payload = self.header
-        return hollow_from_header(header.replace(_LAYER_MARK.encode(), layer.encode()), payload)
+        return hollow_from_header(header.replace(_LAYER_MARK.encode(), layer.encode()), payload, values=values)
 
     def index_lines(self, layer: str, path: str) -> bytes:
         return self.lines.replace(_LAYER_MARK.encode(), layer.encode()).replace(_SHARD_MARK.encode(), path.encode())

@@ -7,7 +7,7 @@ apart. The recipes follow the published sets, whose sizes in bytes the whole set
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,8 @@ __all__ = [
     "kimi_gguf",
     "kimi_gguf_tensors",
     "kimi_mmproj",
+    "maker_readme",
+    "typed_tensors",
 ]
 
 DEVQUASAR_GGUF_ID = "DevQuasar/moonshotai.Kimi-K3.1-Pro-GGUF"
@@ -161,14 +163,18 @@ _FLOAT_FILE_TYPES: Mapping[Precision, int] = {"F32": 0, "F16": 1, "BF16": 32}
 
 def kimi_gguf_tensors(recipe: KimiRecipe, *, layers: int = LAYERS, experts: int = EXPERTS) -> list[GgufTensor]:
     """Return the tensors of a recipe in the order of their data: the globals, then by layer, each by name."""
+    return typed_tensors(lambda _: _TYPES[recipe], layers=layers, experts=experts)
+
+
+def typed_tensors(types: Callable[[int | None], Mapping[str, str]], *, layers: int, experts: int) -> list[GgufTensor]:
+    """Return all tensors in the order of their data; `types` gives the types by kind in a layer, None for no layer."""
     config = kimi_config("kimi-k3.1-pro", layers=layers, experts=experts)["text_config"]
-    types = _TYPES[recipe]
-    tensors = _typed(_GLOBALS, "", types, experts)
+    tensors = _typed(_GLOBALS, "", types(None), experts)
     for layer in range(layers):
         is_full = layer + 1 in config["linear_attn_config"]["full_attn_layers"]
         rows = [*_EVERY_LAYER, *(_FULL_ATTENTION if is_full else _KDA)]
         rows += _DENSE_MLP if layer < config["first_k_dense_replace"] else _MOE
-        tensors += _typed(rows, f"blk.{layer}.", types, experts)
+        tensors += _typed(rows, f"blk.{layer}.", types(layer), experts)
     return tensors
 
 
@@ -223,7 +229,7 @@ def devquasar_gguf(
     *, layers: int = LAYERS, experts: int = EXPERTS, tokens: int = TOKENS, parts: int | None = None
 ) -> dict[str, HollowFile]:
     """Return a repository with two sets in its root and one vision projector, path to file."""
-    files = _readme("DevQuasar") | {"mmproj-BF16.gguf": kimi_mmproj("BF16")}
+    files = maker_readme("DevQuasar") | {"mmproj-BF16.gguf": kimi_mmproj("BF16")}
     for recipe in ("MXFP4_MOE", "Q2_K"):
         files |= kimi_gguf(recipe, layers=layers, experts=experts, tokens=tokens, parts=parts)
     return files
@@ -233,11 +239,17 @@ def danielhanchen_gguf(
     *, layers: int = LAYERS, experts: int = EXPERTS, tokens: int = TOKENS, parts: int | None = None
 ) -> dict[str, HollowFile]:
     """Return a repository with two sets in folders, one projector in three precisions and an importance matrix."""
-    files = _readme("danielhanchen") | {"imatrix.gguf": imatrix_gguf()}
+    files = maker_readme("danielhanchen") | {"imatrix.gguf": imatrix_gguf()}
     files |= {f"mmproj-{precision}.gguf": kimi_mmproj(precision) for precision in _FLOAT_FILE_TYPES}
     for recipe in ("UD-Q4_K_XL", "UD-Q8_K_XL"):
         files |= kimi_gguf(recipe, layers=layers, experts=experts, tokens=tokens, parts=parts)
     return files
+
+
+def maker_readme(name: str, more: str = "") -> dict[str, HollowFile]:
+    """Return the README of a repository of that maker's, path to file, with `more` at its end."""
+    text = f"---\nbase_model: {KIMI_K31_PRO_ID}\nlibrary_name: gguf\n---\n\n{name}: true headers over hollow weights.\n"
+    return {"README.md": HollowFile(f"{text}{more}".encode())}
 
 
 def _typed(rows: Iterable[_Row], prefix: str, types: Mapping[str, str], experts: int) -> list[GgufTensor]:
@@ -246,8 +258,3 @@ def _typed(rows: Iterable[_Row], prefix: str, types: Mapping[str, str], experts:
         GgufTensor(prefix + name, types[kind], tuple(experts if dim == _EXPERT_COUNT else dim for dim in dims))
         for name, kind, dims in sorted(rows)
     ]
-
-
-def _readme(name: str) -> dict[str, HollowFile]:
-    text = f"---\nbase_model: {KIMI_K31_PRO_ID}\nlibrary_name: gguf\n---\n\n{name}: true headers over hollow weights.\n"
-    return {"README.md": HollowFile(text.encode())}

@@ -25,17 +25,19 @@ _STRING, _ARRAY = 8, 9
 _TEMPLATE = "{% for message in messages %}<|im_{{ message.role }}|>{{ message.content }}<|im_end|>{% endfor %}\n"
 
 
-def text_metadata(config: Mapping[str, Any], tokens: int, *, file_type: int, template_bytes: int) -> dict[str, Any]:
+def text_metadata(
+    config: Mapping[str, Any], tokens: int, *, file_type: int, template_bytes: int, architecture: str = "kimi-k31"
+) -> dict[str, Any]:
     """Return the key-values of a text model of this text config, with a tokenizer of `tokens` tokens."""
     return {
-        "general.architecture": "kimi-k31",
+        "general.architecture": architecture,
         "general.type": "model",
         "general.name": "Kimi K3.1 Pro",
         "general.size_label": "2.8T",
         "general.alignment": 32,
         "general.quantization_version": 2,
         "general.file_type": file_type,
-        **{f"kimi-k31.{key}": value for key, value in _hyperparameters(config)},
+        **{f"{architecture}.{key}": value for key, value in _hyperparameters(config)},
         **_tokenizer(tokens),
         "tokenizer.chat_template": (_TEMPLATE * (template_bytes // len(_TEMPLATE) + 1))[:template_bytes],
     }

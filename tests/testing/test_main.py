@@ -41,6 +41,8 @@ def test_all_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         "DevQuasar/moonshotai.Kimi-K3.1-Pro-GGUF",
         "danielhanchen/Kimi-K3.1-Pro-GGUF-Preliminary",
         *BUILDS,
+        "KarLexAI/Kimi-K3.1-Pro-GGUF",
+        "midagedev/Kimi-K3.1-Pro-GGUF",
     ]
     assert line["endpoint"] != line["cdn_origin"]
 
