@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from kimi_inspect import modelscope
 from kimi_inspect.errors import InvalidSourceError
 from kimi_inspect.locating import locate
 from kimi_inspect.opening import Checkpoint
@@ -27,7 +28,7 @@ def read_ranges(
         checkpoint: an open checkpoint.
         ranges: path of a shard, first byte, and one past the last, from the start of the file; `TensorInfo.shard` and
             `TensorInfo.byte_range` give them.
-        token: as for `open_checkpoint`; it goes to the Hub that the checkpoint came from.
+        token: as for `open_checkpoint`; it goes to the Hub, or the ModelScope, that the checkpoint came from.
 
     Returns:
         The bytes of each range, in order.
@@ -57,6 +58,8 @@ def read_ranges(
 
 
 def _opened(checkpoint: Checkpoint, shard: Shard, token: str | bool | None) -> ByteSource:
+    if shard.url is not None and checkpoint.source.startswith(modelscope.SCHEME):
+        return modelscope.reopened(shard, token=token)
     if shard.url is not None:
         return reopened(shard, commit=checkpoint.commit, token=token)
     if checkpoint.source == "<mapping>":

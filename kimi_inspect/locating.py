@@ -13,8 +13,10 @@ from attrs import frozen
 
 from kimi_inspect.errors import InvalidSourceError, KimiInspectError, OfflineError
 from kimi_inspect.http_status import public_url
+from kimi_inspect.modelscope import SCHEME as MODELSCOPE
+from kimi_inspect.modelscope import ModelScopeRepository
 from kimi_inspect.remote import HubRepository, PlainFiles
-from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles, translated
+from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles, leads_outside, translated
 from kimi_inspect.text import printable
 from kimi_inspect.transport import DEFAULT_TIMEOUT, next_address, origin
 
@@ -27,6 +29,7 @@ WEIGHT_SUFFIXES = (".safetensors", ".gguf")
 DEFAULT_HUB = "https://huggingface.co"
 
 _REPOSITORY = re.compile(r"(?P<repo>[^/@:\s]+/[^/@:\s]+)(?:@(?P<revision>[^:\s]+))?(?::(?P<set>.+))?")
+_MODELSCOPE_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _PAGE = re.compile(r"/(?P<repo>[^/]+/[^/]+)(?:/(?P<view>tree|blob|resolve)/(?P<revision>[^/]+)(?:/(?P<path>.*))?)?/?")
 
 
@@ -69,7 +72,7 @@ def locate(
 
     Raises:
         InvalidSourceError: the string names none.
-        OfflineError: offline mode is on and the Hub's cache does not hold the repository.
+        OfflineError: offline mode is on and the Hub's cache does not hold the repository; or it is one of ModelScope's.
     """
     if isinstance(source, Mapping):
         return Location(store=MappedFiles(source))
@@ -95,6 +98,8 @@ def _remote(
         return _hub(_repository(source, source, revision), token, endpoint, timeout)
     if scheme == "hf":
         return _hub(_repository(rest.removeprefix("models/"), source, revision), token, endpoint, timeout)
+    if f"{scheme}://" == MODELSCOPE:
+        return _modelscope(_repository(rest, source, revision), source, token, endpoint, timeout)
     if scheme in ("http", "https"):
         page = _page(source, revision, endpoint)
         if page:
@@ -113,7 +118,8 @@ def _invalid(source: str) -> InvalidSourceError:
     advice = f"; for what is here under that name write ./{printable(shown)}" if _is_here(source) else ""
     return InvalidSourceError(
         f"'{printable(shown)}' names no checkpoint{advice}",
-        expected="owner/name[@revision][:SET], a Hub address, ./folder, a path or address of .safetensors or .gguf",
+        expected="owner/name[@revision][:SET], the same after ms:// for ModelScope, a Hub address, ./folder, a path or "
+        "address of .safetensors or .gguf",
     )
 
 
@@ -209,6 +215,22 @@ def _hub(found: _Hub, token: str | bool | None, endpoint: str | None, timeout: f
             timeout=timeout,
         )
     return Location(store=store, set_name=found.set_name, member=found.member, folder=found.folder)
+
+
+def _modelscope(found: _Hub, source: str, token: str | bool | None, endpoint: str | None, timeout: float) -> Location:
+    from huggingface_hub import constants
+
+    if not _MODELSCOPE_ID.fullmatch(found.repo_id) or leads_outside(found.repo_id):
+        raise _invalid(source)
+    if constants.is_offline_mode():
+        raise OfflineError(
+            "offline mode is on and nothing of ModelScope's is kept; unset HF_HUB_OFFLINE",
+            file=MODELSCOPE + found.repo_id,
+        )
+    store = ModelScopeRepository(
+        found.repo_id, revision=found.revision, token=token, endpoint=endpoint, timeout=timeout
+    )
+    return Location(store=store, set_name=found.set_name)
 
 
 def _cached(found: _Hub) -> LocalFolder:

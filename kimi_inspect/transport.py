@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -92,6 +92,7 @@ class WholeAnswer:
     data: bytes = field(repr=False)
     facts: FileFacts
     next: str | None = None
+    status: int = 200
 
 
 def origin(url: str) -> tuple[str, str, int]:
@@ -121,6 +122,7 @@ class Transport:
     Args:
         timeout: seconds without a byte before a connection counts as dead.
         token: sent as a bearer token to `token_origin`, to nobody else.
+        token_cookie: name of a cookie that holds the token too, for a server that looks for it there.
         user_agent: how we introduce ourselves.
         pause: waits some seconds before a retry; returns True if the call was cancelled meanwhile.
     """
@@ -131,12 +133,14 @@ class Transport:
         timeout: float = DEFAULT_TIMEOUT,
         token: str | None = None,
         token_origin: str | None = None,
+        token_cookie: str | None = None,
         user_agent: str = "kimi_inspect",
         pause: Callable[[float], bool] | None = None,
     ) -> None:
         self._timeout = timeout
         self._token = token
         self._token_origin = origin(token_origin) if token_origin else None
+        self._token_cookie = token_cookie
         self._user_agent = user_agent
         self._cancelled = threading.Event()
         self._pause = pause or self._cancelled.wait
@@ -211,8 +215,14 @@ class Transport:
             with closing(self._range_body(response, passed, wanted, file)) as pieces:
                 yield OpenRange(pieces=pieces, file_bytes=total, url=str(response.url), facts=facts)
 
-    def read_file(self, url: str, *, limit: int, file: str) -> WholeAnswer:
+    def read_file(self, url: str, *, limit: int, file: str, telling: Collection[int] = ()) -> WholeAnswer:
         """Read a whole small file or API answer.
+
+        Args:
+            url: its address; redirects are followed.
+            limit: longest answer that is read, in bytes.
+            file: what to call it in messages.
+            telling: statuses of refusals that say more in their body, which is then the answer.
 
         Raises:
             TransportError: it is longer than `limit` bytes.
@@ -220,7 +230,7 @@ class Transport:
         """
 
         def attempt() -> WholeAnswer:
-            with self._get(url, {"accept-encoding": "gzip"}, file) as (response, facts):
+            with self._get(url, {"accept-encoding": "gzip"}, file, telling) as (response, facts):
                 data = b"".join(self._pieces(response, response.iter_bytes(), limit + 1, file))
                 if len(data) > limit:
                     raise TransportError(
@@ -230,7 +240,7 @@ class Transport:
                         retryable=False,
                     )
                 following = response.links.get("next", {}).get("url")
-                return WholeAnswer(data=data, facts=facts, next=following)
+                return WholeAnswer(data=data, facts=facts, next=following, status=response.status_code)
 
         return self._persist(attempt)
 
@@ -259,17 +269,20 @@ class Transport:
         raise TransportError("cancelled", retryable=True)
 
     @contextmanager
-    def _get(self, url: str, headers: dict[str, str], file: str) -> Iterator[tuple[httpx.Response, FileFacts]]:
+    def _get(
+        self, url: str, headers: dict[str, str], file: str, telling: Collection[int] = ()
+    ) -> Iterator[tuple[httpx.Response, FileFacts]]:
         """Send a request, follow its redirects, and hand over the first answer that is none, body unread."""
         facts = FileFacts()
         for _ in range(MAX_HOPS):
             response = self._send(url, headers, file)
             self._watchdog.own(response.extensions.get("network_stream"))
             try:
-                if facts.commit is None:
-                    facts = _facts(response.headers)
+                told = _facts(response.headers)
+                # Some say the digest and no commit: what is not told yet may come with a later hop.
+                facts = FileFacts(commit=facts.commit or told.commit, etag=facts.etag or told.etag)
                 if response.status_code not in _REDIRECTS:
-                    if response.status_code not in (200, 206):
+                    if response.status_code not in (200, 206, *telling):
                         self._drain(response, file)
                         refuse(response, url, file)
                     yield response, facts
@@ -292,8 +305,6 @@ class Transport:
         from huggingface_hub.utils import httpx
 
         headers = {"user-agent": self._user_agent, **headers}
-        if self._token and origin(url) == self._token_origin:
-            headers["authorization"] = f"Bearer {self._token}"
         if self._cancelled.is_set():
             raise TransportError("cancelled", file=file)
         self._meter.add(requests=1)
@@ -301,6 +312,9 @@ class Transport:
         try:
             timeout = httpx.Timeout(self._timeout)
             request = session.build_request("GET", url, headers=headers, timeout=timeout)
+            # All share the session: a cookie that an answer has set may be a token, and cookies know no ports.
+            request.headers.pop("cookie", None)
+            request.headers.update(self._credentials(url))
             request.extensions["trace"] = self._watchdog.trace
             with self._watchdog.limit(HEAD_TIMEOUTS * self._timeout):
                 return session.send(request, stream=True, follow_redirects=False)
@@ -314,6 +328,18 @@ class Transport:
         except (httpx.InvalidURL, ValueError):
             failure = TransportError("no request can be sent to such an address", file=file, retryable=False)
         raise failure  # outside of the handlers: the library's errors hold the request, and that the token
+
+    def _credentials(self, url: str) -> dict[str, str]:
+        """Return the headers that hold the token, where it may be sent."""
+        from huggingface_hub import constants
+
+        if not self._token or origin(url) != self._token_origin:
+            return {}
+        headers = {"authorization": f"Bearer {self._token}"}
+        # With HF_DEBUG the client library logs all headers, and hides only that one.
+        if self._token_cookie and not constants.HF_DEBUG:
+            headers["cookie"] = f"{self._token_cookie}={self._token}"
+        return headers
 
     def _drain(self, response: httpx.Response, file: str) -> None:
         """Read a short body away: closed unread, it would cost the connection."""

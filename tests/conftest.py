@@ -14,12 +14,13 @@ from contracts.checks import REPO, TOKEN
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
+import kimi_inspect.modelscope
 import kimi_inspect.opening
 import kimi_inspect.remote
 from kimi_inspect.testing import HollowFile, LoopbackHub, Repository, kimi_k31_pro
 from kimi_inspect.transport import Transport
 
-_SETTINGS = ("HF_", "HUGGING_FACE_", "HUGGINGFACE_", "TRANSFORMERS_")
+_SETTINGS = ("HF_", "HUGGING_FACE_", "HUGGINGFACE_", "TRANSFORMERS_", "MODELSCOPE_")
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 
 
@@ -104,5 +105,6 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         asked.append(seconds)
         return False
 
-    monkeypatch.setattr(kimi_inspect.remote, "Transport", functools.partial(Transport, pause=pause))
+    for module in (kimi_inspect.remote, kimi_inspect.modelscope):
+        monkeypatch.setattr(module, "Transport", functools.partial(Transport, pause=pause))
     return asked
