@@ -39,9 +39,13 @@ _HOMES = {
         "UnsafePathError",
         "UnsupportedVersionError",
     ),
+    "auditing": ("audit",),
     "bodies": ("read_ranges",),
+    "comparing": ("compare",),
+    "comparison": ("Comparison", "ComparisonRow", "ComponentSize"),
     "expecting": ("expected_tensors",),
     "inventory": ("Inventory",),
+    "manifest": ("Manifest", "ManifestFile"),
     "opening": ("Checkpoint", "open_checkpoint"),
     "report": ("ComponentRow", "EncodingRow", "ExpertCensus", "LayerRow", "Report"),
     "sources": ("ByteSource",),
@@ -59,6 +63,7 @@ _HOMES = {
         "TensorInfo",
         "Traffic",
     ),
+    "verdict": ("Audit", "Claim", "Identity", "Kept", "Loader", "Relation", "Requantization", "Support", "Verdict"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

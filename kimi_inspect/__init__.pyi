@@ -1,6 +1,11 @@
 # What the package offers, for type checkers: at run time each name is imported when it is first used.
 
+from kimi_inspect.auditing import audit as audit
 from kimi_inspect.bodies import read_ranges as read_ranges
+from kimi_inspect.comparing import compare as compare
+from kimi_inspect.comparison import Comparison as Comparison
+from kimi_inspect.comparison import ComparisonRow as ComparisonRow
+from kimi_inspect.comparison import ComponentSize as ComponentSize
 from kimi_inspect.components import Component as Component
 from kimi_inspect.components import Group as Group
 from kimi_inspect.errors import AmbiguousCheckpointError as AmbiguousCheckpointError
@@ -27,6 +32,8 @@ from kimi_inspect.errors import UnsafePathError as UnsafePathError
 from kimi_inspect.errors import UnsupportedVersionError as UnsupportedVersionError
 from kimi_inspect.expecting import expected_tensors as expected_tensors
 from kimi_inspect.inventory import Inventory as Inventory
+from kimi_inspect.manifest import Manifest as Manifest
+from kimi_inspect.manifest import ManifestFile as ManifestFile
 from kimi_inspect.opening import Checkpoint as Checkpoint
 from kimi_inspect.opening import open_checkpoint as open_checkpoint
 from kimi_inspect.report import ComponentRow as ComponentRow
@@ -48,6 +55,15 @@ from kimi_inspect.values import Severity as Severity
 from kimi_inspect.values import Shard as Shard
 from kimi_inspect.values import TensorInfo as TensorInfo
 from kimi_inspect.values import Traffic as Traffic
+from kimi_inspect.verdict import Audit as Audit
+from kimi_inspect.verdict import Claim as Claim
+from kimi_inspect.verdict import Identity as Identity
+from kimi_inspect.verdict import Kept as Kept
+from kimi_inspect.verdict import Loader as Loader
+from kimi_inspect.verdict import Relation as Relation
+from kimi_inspect.verdict import Requantization as Requantization
+from kimi_inspect.verdict import Support as Support
+from kimi_inspect.verdict import Verdict as Verdict
 
 __all__: list[str]
 __version__: str

@@ -1,28 +1,28 @@
-"""The command line: parses arguments, prints, sets the exit status; what it prints is made elsewhere."""
+"""The command line: parses arguments, tells errors, sets the exit status; what each verb does is in `verbs`."""
 
 from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from kimi_inspect import __version__
+from kimi_inspect import __version__, verbs
 from kimi_inspect.errors import InvalidSourceError, KimiInspectError, SourceError, TransportError
+from kimi_inspect.rates import bits_per_second
 from kimi_inspect.text import printable
-from kimi_inspect.values import Finding, Progress, ProgressCallback, Severity
+from kimi_inspect.verbs import FAILED, FOUND, OK, print_json
 
 __all__ = ["main"]
 
-OK, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
+INTERRUPTED = 130
 
 ERROR_SCHEMA = "kimi-inspect/error/1"
-SETS_SCHEMA = "kimi-inspect/sets/1"
+
+_SOURCE_HELP = "owner/name[@revision][:SET], a Hub address, ./folder, a path or address ending in .safetensors or .gguf"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,21 +71,29 @@ def _demo(arguments: Sequence[str]) -> int:
         if arguments:
             verb = ["show", *arguments] if arguments[0].startswith("-") else arguments
             # Nothing of a hub that is gone a moment later is worth keeping.
-            return _run([*verb, "--no-cache"], source=SOURCE, endpoint=endpoint, token=False)
+            return _run([*verb, "--no-cache"], source=SOURCE, sources=list(EMBEDDED), endpoint=endpoint, token=False)
         return OK if show_beside_published(endpoint) else FOUND
 
 
-def _run(arguments: Sequence[str], *, source: str | None = None, **fixed: Any) -> int:
+def _run(arguments: Sequence[str], *, source: str | None = None, sources: Sequence[str] = (), **fixed: Any) -> int:
     """Run one verb.
 
     Args:
         arguments: the verb and what follows it.
-        source: what the verb reads if it is given no source.
+        source: what a verb that reads one source reads if it is given none.
+        sources: the same of a verb that reads several.
         fixed: options that stand whatever the arguments say.
     """
-    parsed = _parser(source).parse_args(arguments)
+    parser = _parser(source, sources)
+    parsed, more = parser.parse_known_args(arguments)
+    if "sources" in parsed and not any(word.startswith("-") for word in more):
+        parsed.sources, more = [*parsed.sources, *more], []  # what stood behind an option
+    if more:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     if "source" in parsed and parsed.source is None:
         parsed.source = _swallowed_source(parsed)
+    if "sources" in parsed and not parsed.sources:
+        parsed.sources = [_swallowed_source(parsed)]
     names = ("revision", "files", "endpoint", "token")
     options = {name: getattr(parsed, name) for name in names if hasattr(parsed, name)}
     status: int = parsed.verb(parsed, {**options, **fixed})
@@ -96,46 +104,43 @@ def _swallowed_source(parsed: argparse.Namespace) -> str:
     """Give back a SOURCE that stood behind `--companions` and was taken for its GLOB."""
     globs = parsed.companions
     if not globs or globs[-1] is True:
-        raise InvalidSourceError("the following arguments are required: SOURCE; see kimi-inspect show --help")
+        name = parsed.verb.__name__
+        raise InvalidSourceError(f"the following arguments are required: SOURCE; see kimi-inspect {name} --help")
     source: str = globs[-1]
     globs[-1] = True
     return source
 
 
-def _parser(source: str | None) -> _Parser:
+def _parser(source: str | None, sources: Sequence[str]) -> _Parser:
     parser = _Parser(
         prog="kimi-inspect",
         description="Say exactly what a model checkpoint holds, from its headers alone.",
         epilog="`kimi-inspect demo` shows it all on a full-size Kimi K3.1 Pro, without any network.",
     )
     parser.add_argument("--version", action="version", version=f"kimi-inspect {__version__}")
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", parser_class=_Parser)
-    common = _common(source)
-    ls = verbs.add_parser("ls", parents=[common], help="the checkpoints of a folder or repository; reads no header")
-    ls.set_defaults(verb=_ls)
-    show = verbs.add_parser("show", parents=[common], help="what a checkpoint holds, by component")
-    show.add_argument("--by", choices=("component", "layer", "file", "encoding"), default="component", help="rows")
-    show.add_argument("--check-index", action="store_true", help="hold the index against the headers too")
-    show.add_argument(
-        "--fail-on", choices=("error", "warning"), default="error", help="findings that make the exit status 1"
+    adding = parser.add_subparsers(title="verbs", required=True, metavar="VERB", parser_class=_Parser)
+    common = _common()
+    one = _Parser(add_help=False, parents=[common])
+    one.add_argument("source", metavar="SOURCE", nargs="?", default=source, help=_SOURCE_HELP)
+    ls = adding.add_parser("ls", parents=[one], help="the checkpoints of a folder or repository; reads no header")
+    ls.set_defaults(verb=verbs.ls)
+    _show_parser(adding.add_parser("show", parents=[one], help="what a checkpoint holds, by component"))
+    _audit_parser(
+        adding.add_parser("audit", parents=[one], help="what is not as it says, or not as a reference has it")
     )
-    show.set_defaults(verb=_show)
-    cache = verbs.add_parser("cache", help="where parsed headers are kept, and how large that is")
+    _compare_parser(
+        adding.add_parser("compare", parents=[common], help="what several checkpoints weigh, side by side"), sources
+    )
+    cache = adding.add_parser("cache", help="where parsed headers are kept, and how large that is")
     cache.add_argument("--clear", action="store_true", help="remove them")
-    cache.set_defaults(verb=_cache)
-    verbs.add_parser("demo", help="the same verbs on an embedded Kimi K3.1 Pro; needs no network")
+    cache.set_defaults(verb=verbs.cache)
+    adding.add_parser("demo", help="the same verbs on an embedded Kimi K3.1 Pro; needs no network")
     return parser
 
 
-def _common(source: str | None) -> _Parser:
+def _common() -> _Parser:
+    """Make the options of every verb that reads a source."""
     common = _Parser(add_help=False)
-    common.add_argument(
-        "source",
-        metavar="SOURCE",
-        nargs="?",
-        default=source,
-        help="owner/name[@revision][:SET], a Hub address, ./folder, a path or address ending in .safetensors or .gguf",
-    )
     common.add_argument("--json", action="store_true", help="JSON on standard output, and nothing else there")
     common.add_argument("--files", action="append", metavar="GLOB", help="only files whose path fits; may be repeated")
     common.add_argument("--revision", metavar="REV", help="branch, tag or commit")
@@ -155,103 +160,57 @@ def _common(source: str | None) -> _Parser:
     return common
 
 
+def _show_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--by", choices=("component", "layer", "file", "encoding"), default="component", help="rows")
+    _check_index(parser)
+    _fail_on(parser)
+    parser.set_defaults(verb=verbs.show)
+
+
+def _audit_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        metavar="REFERENCE",
+        help="what it should be: a SOURCE in any format, a manifest, or a config.json",
+    )
+    _check_index(parser)
+    _fail_on(parser)
+    parser.set_defaults(verb=verbs.audit)
+
+
+def _check_index(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check-index", action="store_true", help="hold the index against the headers too")
+
+
+def _compare_parser(parser: argparse.ArgumentParser, sources: Sequence[str]) -> None:
+    parser.add_argument("sources", metavar="SOURCE", nargs="*", default=list(sources), help=_SOURCE_HELP)
+    parser.add_argument("--link", type=_rate, metavar="RATE", help="add download times: 1Gbps, 125MB/s, …")
+    _fail_on(parser)
+    parser.set_defaults(verb=verbs.compare)
+
+
+def _fail_on(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-on", choices=("error", "warning"), default="error", help="findings that make the exit status 1"
+    )
+
+
+def _rate(text: str) -> int:
+    try:
+        return bits_per_second(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _positive(text: str) -> int:
     if not re.fullmatch("[0-9]{1,6}", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
     return int(text)
 
 
-def _ls(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
-    from kimi_inspect.opening import list_sets
-
-    listing = list_sets(parsed.source, **options)
-    if parsed.json:
-        keys = ("name", "format", "file_count", "file_bytes", "default")
-        sets = [{key: getattr(item, key) for key in keys} for item in listing.sets]
-        _print_json({"schema": SETS_SCHEMA, "source": listing.source, "commit": listing.commit, "sets": sets})
-    else:
-        from kimi_inspect.tables import output, show_sets
-
-        show_sets(output(), listing)
-    return OK
-
-
-def _show(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
-    from kimi_inspect.summarizing import inspect
-
-    with _progress() as progress:
-        report = inspect(
-            parsed.source,
-            companions=True if True in parsed.companions else parsed.companions or False,
-            max_workers=parsed.jobs,
-            cache=not parsed.no_cache,
-            check_index=parsed.check_index,
-            progress=progress,
-            **options,
-        )
-    if parsed.json:
-        _print_json(report.to_dict(by=[parsed.by]))
-    else:
-        from kimi_inspect.tables import output, show_report
-
-        show_report(output(), report, parsed.by)
-    return _status(report.findings, parsed.fail_on)
-
-
-def _cache(parsed: argparse.Namespace, _options: dict[str, Any]) -> int:
-    from kimi_inspect.caching import cache_folder, cache_size, clear_cache
-
-    if parsed.clear:
-        print(f"{clear_cache():,} bytes removed")
-    else:
-        print(f"{cache_size():,} bytes in {cache_folder() or 'no folder: it cannot be made'}")
-    return OK
-
-
-def _status(findings: Sequence[Finding], fail_on: str) -> int:
-    failing = {Severity.ERROR} if fail_on == "error" else {Severity.ERROR, Severity.WARNING}
-    return FOUND if any(item.severity in failing for item in findings) else OK
-
-
-@contextmanager
-def _progress() -> Iterator[ProgressCallback | None]:
-    """Give a callback that draws a bar on standard error, or None where nobody would see it."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress as bars
-    from rich.console import Console
-
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
-    )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def tell(progress: Progress) -> None:
-            bar.update(task, description=progress.phase, completed=progress.done, total=progress.total)
-
-        yield tell
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    json.dump(document, sys.stdout, indent=2)
-    print()
-
-
 def _tell(error: KimiInspectError, *, as_json: bool) -> None:
     print(f"kimi-inspect: {printable(str(error))}", file=sys.stderr)
     if as_json:
-        fields = ("file", "offset", "expected", "actual")
-        values = {name: _plain(getattr(error, name)) for name in fields}
-        document = {"schema": ERROR_SCHEMA, "type": type(error).__name__, "message": error.problem, **values}
-        _print_json({**document, "retryable": error.retryable})
+        from kimi_inspect.comparison import error_values
 
-
-def _plain(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+        print_json({"schema": ERROR_SCHEMA, **error_values(error)})

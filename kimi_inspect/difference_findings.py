@@ -11,7 +11,7 @@ from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.holdings import Unit
 from kimi_inspect.report import total
 from kimi_inspect.text import number_ranges
-from kimi_inspect.values import Finding, Severity
+from kimi_inspect.values import Companion, Finding, Severity
 from kimi_inspect.verdict import Kept, Requantization
 
 __all__ = [
@@ -35,12 +35,15 @@ LOSSLESS: dict[str, frozenset[str]] = {
 """Encodings that hold every value of another one."""
 
 
-def difference_findings(differences: Differences, own: Sequence[Finding]) -> Iterator[Finding]:
+def difference_findings(
+    differences: Differences, own: Sequence[Finding], *, sides: Sequence[Companion] = ()
+) -> Iterator[Finding]:
     """Yield what the candidate lacks, has besides, and has otherwise, but for what it shows by itself.
 
     Args:
         differences: against the reference.
         own: findings of the candidate alone.
+        sides: its side files.
     """
     told = {item.code for item in own if item.severity is Severity.ERROR}
     by_experts = bool(told & OF_EXPERTS)
@@ -50,7 +53,7 @@ def difference_findings(differences: Differences, own: Sequence[Finding]) -> Ite
         if not (by_experts and unit.component is Component.ROUTED_EXPERTS)
         and not ("layer-missing" in told and unit.layer is not None)
     ]
-    found = [*_missing(missing, differences), *_added(differences)]
+    found = [*_missing(missing, differences, sides), *_added(differences)]
     found += [] if by_experts else [*pruning_finding(differences.pruned)]
     told_of = {Component.ROUTER, Component.ROUTED_EXPERTS} if by_experts else set()
     found += _misfits(pair for pair in differences.misfits if pair.reference.component not in told_of)
@@ -65,7 +68,7 @@ def _is_told(item: Finding, own: Sequence[Finding]) -> bool:
     )
 
 
-def _missing(missing: Sequence[Unit], differences: Differences) -> Iterator[Finding]:
+def _missing(missing: Sequence[Unit], differences: Differences, sides: Sequence[Companion]) -> Iterator[Finding]:
     """Yield components, layers and single tensors of the reference that are not there."""
     there = [*(pair.candidate for pair in (*differences.pairs, *differences.misfits)), *differences.added]
     components = {unit.component for unit in there}
@@ -78,7 +81,7 @@ def _missing(missing: Sequence[Unit], differences: Differences) -> Iterator[Find
     for component in lost:
         # A projector goes with its tower.
         if not (component is Component.PROJECTOR and Component.VISION_TOWER in lost):
-            yield _component_missing(component, [unit for unit in rest if unit.component is component])
+            yield _component_missing(component, [unit for unit in rest if unit.component is component], sides)
     single = [unit for unit in rest if unit.component not in lost]
     if single:
         message = "a tensor of the reference is not there; loaders fail, or leave what is in memory"
@@ -100,14 +103,17 @@ def _layers_missing(units: Sequence[Unit], there: int) -> Finding:
     )
 
 
-def _component_missing(component: Component, units: Sequence[Unit]) -> Finding:
+def _component_missing(component: Component, units: Sequence[Unit], sides: Sequence[Companion]) -> Finding:
     parameters = total(unit.parameters for unit in units)
     size = f"{parameters:,} parameters" if parameters is not None else f"{len(units)} tensors"
     if component is Component.MTP:
         message = f"the reference's draft layer ({size}) is not there; it decodes without speculation"
         return finding("mtp-missing", component, message, expected=str(component), count=1)
     by_side = component.group is Group.MULTIMODAL
-    advice = "; a text model without it, unless a side file holds it (--companions)" if by_side else "; loaders fail"
+    beside = next((side.path for side in sides if side.role == "vision" and not side.counted), None)
+    advice = "; loaders fail"
+    if by_side:
+        advice = f"; {beside} may hold it: count it in (--companions)" if beside else "; a model without that sense"
     return finding(
         "component-missing",
         component,

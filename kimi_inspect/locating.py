@@ -20,7 +20,7 @@ from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles
 from kimi_inspect.text import printable
 from kimi_inspect.transport import DEFAULT_TIMEOUT, next_address, origin
 
-__all__ = ["Location", "Source", "locate"]
+__all__ = ["Location", "Source", "at_one_site", "locate"]
 
 Source = str | os.PathLike[str] | Mapping[str, ByteSource]
 """A source string, a path, or byte sources of the caller's own by path."""
@@ -85,6 +85,15 @@ def locate(
     except (ValueError, RuntimeError, OSError):
         # No such user's home, a NUL, a name too long, half a surrogate: no source either way.
         raise _invalid(os.fspath(source)) from None
+
+
+def at_one_site(one: object, other: object) -> bool:
+    """Whether a token and an endpoint for one source may serve another: both of ModelScope, or neither."""
+    return _of_modelscope(one) == _of_modelscope(other)
+
+
+def _of_modelscope(source: object) -> bool:
+    return isinstance(source, str) and source.lower().startswith(MODELSCOPE)
 
 
 def _remote(

@@ -26,7 +26,7 @@ from kimi_inspect.errors import (
     UnsafePathError,
 )
 from kimi_inspect.header import MAX_OFFSET
-from kimi_inspect.remote import MAX_PAGE_BYTES, _warn_if_open
+from kimi_inspect.remote import MAX_PAGE_BYTES, warn_if_open
 from kimi_inspect.remote_file import SHA256, RemoteFile, agree
 from kimi_inspect.sidecars import parse_config
 from kimi_inspect.sources import ListedFile, leads_outside
@@ -228,7 +228,7 @@ def reopened(shard: Shard, *, token: str | bool | None) -> RemoteFile:
 
 
 def _transport(secret: str | None, address: str, timeout: float) -> Transport:
-    _warn_if_open(secret, address)
+    warn_if_open(secret, address)
     return Transport(
         timeout=timeout,
         token=secret,

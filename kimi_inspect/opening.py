@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from attrs import evolve, field, frozen
 
@@ -18,7 +18,7 @@ from kimi_inspect.findings import finding, in_order
 from kimi_inspect.header import MAX_HEADER_BYTES
 from kimi_inspect.indexes import index_findings, promised_files
 from kimi_inspect.labels import find_wrong_labels
-from kimi_inspect.locating import Location, Source, locate
+from kimi_inspect.locating import Location, Source, at_one_site, locate
 from kimi_inspect.meaning import Meaning, understand
 from kimi_inspect.reading import ReadOptions, ReadShard, read_shards, workers
 from kimi_inspect.sets import FileSet, as_globs
@@ -28,7 +28,17 @@ from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.values import Companion, Finding, Progress, ProgressCallback, Shard, Traffic
 from kimi_inspect.wholeness import missing_shards, split_findings
 
-__all__ = ["Checkpoint", "Listing", "OpenOptions", "list_sets", "listed", "open_checkpoint", "open_listed"]
+__all__ = [
+    "Checkpoint",
+    "Listing",
+    "OpenOptions",
+    "list_sets",
+    "listed",
+    "located",
+    "open_checkpoint",
+    "open_listed",
+    "options_for",
+]
 
 MAX_WORKERS = 16
 """Requests under way at a time."""
@@ -157,6 +167,24 @@ def open_checkpoint(
     return open_listed(
         location, listed(location, progress), {**options, "check_index": check_index, "progress": progress}
     )
+
+
+def located(source: Source, options: OpenOptions) -> Location:
+    """Find the store that a source names, with the options that a caller gave to open it."""
+    return locate(
+        source,
+        revision=options.get("revision"),
+        token=options.get("token"),
+        endpoint=options.get("endpoint"),
+        timeout=options.get("timeout", DEFAULT_TIMEOUT),
+    )
+
+
+def options_for(source: object, options: OpenOptions, *, given_for: object) -> OpenOptions:
+    """Return what of the options that were given for one source serves another: a token and an endpoint one site's."""
+    if at_one_site(source, given_for):
+        return options
+    return cast("OpenOptions", {key: value for key, value in options.items() if key not in ("token", "endpoint")})
 
 
 def listed(location: Location, progress: ProgressCallback | None = None) -> Sequence[ListedFile]:

@@ -1,97 +1,39 @@
-"""Tables for people: reports and listings, drawn with rich. The only place with units other than bytes."""
+"""Tables for people: reports and listings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from attrs import frozen
 from rich.console import Console, RenderableType
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from kimi_inspect.components import Component
+from kimi_inspect.drawing import (
+    SEVERITY_STYLES,
+    UNKNOWN,
+    Column,
+    bits_a_weight,
+    draw,
+    exact,
+    gigabytes,
+    percent,
+    plural,
+    text_of,
+)
 from kimi_inspect.opening import Listing
-from kimi_inspect.report import ComponentRow, EncodingRow, LayerRow, Report, bits_per_weight, merged, total
-from kimi_inspect.text import printable
+from kimi_inspect.report import ComponentRow, EncodingRow, LayerRow, Report, merged, total
+from kimi_inspect.text import number_ranges, printable
 from kimi_inspect.values import Finding, Severity, Shard
 
-__all__ = ["output", "show_comparison", "show_report", "show_sets"]
-
-_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
-_UNKNOWN = "unknown"
+__all__ = ["show_comparison", "show_report", "show_sets"]
 
 MAX_NAMED = 8
 """Other checkpoints that are named in the head of a report."""
 
-MAX_RUNS = 3
-"""Runs of layers that are written out in one line."""
 
 MAX_USERS = 2
 """Components that are named beside an encoding."""
-
-WIDE = 400
-"""Columns of output that goes to a file or a pipe: no table is cut there."""
-
-
-@frozen
-class Column:
-    """A column of a table.
-
-    Attributes:
-        cells: one text a row, the row of sums last.
-        rank: columns of the highest rank are left out first where the terminal is narrow; 0 always stays.
-    """
-
-    title: str
-    cells: Sequence[str]
-    rank: int = 0
-    right: bool = True
-
-
-def text_of(words: str, style: str = "") -> Text:
-    """Make printable text: no terminal escape and no markup in it is obeyed."""
-    return Text(printable(words), style=style)
-
-
-def gigabytes(count: int) -> str:
-    """Write bytes in decimal gigabytes."""
-    return f"{count / 1e9:,.2f}"
-
-
-def _count(number: int | None) -> str:
-    return _UNKNOWN if number is None else f"{number:,}"
-
-
-def _share(part: int, whole: int) -> str:
-    if not whole:
-        return ""
-    return "< 0.01 %" if 0 < part < whole / 20_000 else f"{100 * part / whole:.2f} %"
-
-
-def _bits(stored_bytes: int, parameters: int | None) -> str:
-    bits = bits_per_weight(stored_bytes, parameters)
-    return "" if bits is None else f"{bits:.2f}"
-
-
-def draw(console: Console, columns: Sequence[Column], *, sums: bool = True) -> Table:
-    """Build the table with as many columns as fit the console; `sums` sets the last row off."""
-    ranks = sorted({column.rank for column in columns}, reverse=True)
-    tables = (_table([column for column in columns if column.rank <= rank], sums) for rank in ranks)
-    unlimited = console.options.update(max_width=WIDE)
-    fitting = (table for table in tables if Measurement.get(console, unlimited, table).maximum <= console.width)
-    return next(fitting, _table([column for column in columns if column.rank == 0], sums))
-
-
-def _table(columns: Sequence[Column], sums: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.right else "left", no_wrap=column.rank == 0)
-    rows = list(zip(*(column.cells for column in columns), strict=True))
-    for number, row in enumerate(rows, 1):
-        last = sums and number == len(rows)
-        table.add_row(*map(text_of, row), style="bold" if last else "", end_section=sums and number == len(rows) - 1)
-    return table
 
 
 def _measures(
@@ -100,12 +42,12 @@ def _measures(
     """Make the columns that every table of tensors has: (tensor count, stored bytes, parameters) a row."""
     listed = [*rows, (tensors_total, bytes_total, parameters_total)]
     return [
-        Column("tensors", [_count(count) for count, _, _ in listed], 1),
+        Column("tensors", [exact(count) for count, _, _ in listed], 1),
         Column("GB (10^9)", [gigabytes(nbytes) for _, nbytes, _ in listed]),
-        Column("bytes", [_count(nbytes) for _, nbytes, _ in listed], 2),
-        Column("share", [_share(nbytes, bytes_total) for _, nbytes, _ in listed], 4),
-        Column("parameters", [_count(parameters) for _, _, parameters in listed], 3),
-        Column("bits/weight", [_bits(nbytes, parameters) for _, nbytes, parameters in listed], 5),
+        Column("bytes", [exact(nbytes) for _, nbytes, _ in listed], 2),
+        Column("share", [percent(nbytes, bytes_total) for _, nbytes, _ in listed], 4),
+        Column("parameters", [exact(parameters) for _, _, parameters in listed], 3),
+        Column("bits/weight", [bits_a_weight(nbytes, parameters) for _, nbytes, parameters in listed], 5),
     ]
 
 
@@ -165,19 +107,7 @@ def _alike(rows: Iterable[LayerRow]) -> Iterator[tuple[str, list[tuple[str, tupl
         added = {component: merged(found) for component, found in parts.items()}
         largest = sorted(added, key=lambda component: -sum(row.stored_bytes for row in added[component]))
         layers = [row.layer for row in members if row.layer is not None]
-        yield _ranges(layers) if layers else "outside", [(component, added[component]) for component in largest]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write ascending numbers with runs drawn together: ``0-2, 4``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:MAX_RUNS]]
-    return ", ".join(shown) + (f", … ({len(numbers)})" if len(runs) > MAX_RUNS else "")
+        yield number_ranges(layers) if layers else "outside", [(component, added[component]) for component in largest]
 
 
 def _summed(rows: Iterable[EncodingRow]) -> tuple[int, int, int | None]:
@@ -193,7 +123,7 @@ def _encoding_columns(report: Report) -> list[Column]:
         *_measures(((row.tensor_count, row.stored_bytes, row.parameters) for row in rows), *_sums(report)),
         Column(
             "of it scales",
-            [*(_count(row.scale_bytes) for row in rows), _count(total(row.scale_bytes for row in rows))],
+            [*(exact(row.scale_bytes) for row in rows), exact(total(row.scale_bytes for row in rows))],
             6,
         ),
         Column("components", [*(_users(report, row.encoding) for row in rows), ""], 1, right=False),
@@ -212,23 +142,23 @@ def _file_columns(report: Report) -> list[Column]:
     return [
         Column("file", [*(row.path for row in rows), f"sum of {len(rows)}"], right=False),
         Column("GB (10^9)", [*(gigabytes(row.file_bytes) for row in rows), gigabytes(report.file_bytes)]),
-        Column("bytes", [*(_count(row.file_bytes) for row in rows), _count(report.file_bytes)], 1),
-        Column("header", [*(_count(row.header_bytes) for row in rows), _count(report.header_bytes)], 3),
-        Column("padding", [*(_count(row.padding_bytes) for row in rows), _count(report.padding_bytes)], 4),
-        Column("missing", [*(_count(row.missing_bytes) for row in rows), _count(report.missing_bytes)], 4),
-        Column("sha256", [*((row.sha256 or _UNKNOWN)[:12] for row in rows), ""], 5, right=False),
+        Column("bytes", [*(exact(row.file_bytes) for row in rows), exact(report.file_bytes)], 1),
+        Column("header", [*(exact(row.header_bytes) for row in rows), exact(report.header_bytes)], 3),
+        Column("padding", [*(exact(row.padding_bytes) for row in rows), exact(report.padding_bytes)], 4),
+        Column("missing", [*(exact(row.missing_bytes) for row in rows), exact(report.missing_bytes)], 4),
+        Column("sha256", [*((row.sha256 or UNKNOWN)[:12] for row in rows), ""], 5, right=False),
     ]
 
 
 def report_head(report: Report) -> list[RenderableType]:
     """Say in a few lines what a checkpoint is and how large."""
     at = f" at {report.commit[:12]}" if report.commit else ""
-    files = _plural(report.shard_count, "file")
+    files = plural(report.shard_count, "file")
     chosen = report.set_name if report.other_sets else None
     what = ", ".join(filter(None, [chosen, report.family, report.format, files]))
     lines = [
         text_of(f"{report.source}{at}", "bold"),
-        text_of(f"{what}, {_plural(report.tensor_count, 'tensor')}" + ("" if report.complete else ", not complete")),
+        text_of(f"{what}, {plural(report.tensor_count, 'tensor')}" + ("" if report.complete else ", not complete")),
         text_of(_bytes_line(report)),
         text_of(_parameters_line(report)),
     ]
@@ -236,10 +166,6 @@ def report_head(report: Report) -> list[RenderableType]:
         lines.append(text_of(_experts_line(report)))
     lines += [text_of(line) for line in _beside_lines(report)]
     return [*lines, Text()]
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _beside_lines(report: Report) -> Iterator[str]:
@@ -268,7 +194,7 @@ def _bytes_line(report: Report) -> str:
 
 def _parameters_line(report: Report) -> str:
     if report.parameters is not None:
-        bits = _bits(report.tensor_bytes, report.parameters)
+        bits = bits_a_weight(report.tensor_bytes, report.parameters)
         return f"{report.parameters:,} parameters" + (f", {bits} bits a weight" if bits else "")
     return f"{report.known_parameters:,} parameters known, those of {report.unknown_tensors:,} tensors unknown"
 
@@ -286,7 +212,7 @@ def _experts_line(report: Report) -> str:
 def show_findings(console: Console, findings: Sequence[Finding]) -> None:
     """Print findings, gravest first, a few lines each."""
     for item in findings:
-        line = Text().append(f"{item.severity}: ", style=_STYLES[item.severity])
+        line = Text().append(f"{item.severity}: ", style=SEVERITY_STYLES[item.severity])
         line.append(printable(f"{item.code}, {item.where}: {item.message}"))
         if item.count > 1:
             line.append(f" ({item.count:,} in all)")
@@ -306,25 +232,12 @@ def show_sets(console: Console, listing: Listing) -> None:
     table = [
         Column("set", [item.name for item in sets], right=False),
         Column("format", [item.format for item in sets], 2, right=False),
-        Column("files", [_count(item.file_count) for item in sets], 1),
-        Column("GB (10^9)", [_UNKNOWN if size is None else gigabytes(size) for size in sizes]),
-        Column("bytes", [_count(size) for size in sizes], 3),
+        Column("files", [exact(item.file_count) for item in sets], 1),
+        Column("GB (10^9)", [UNKNOWN if size is None else gigabytes(size) for size in sizes]),
+        Column("bytes", [exact(size) for size in sizes], 3),
         Column("", notes, 4, right=False),
     ]
     console.print(draw(console, table, sums=False))
-
-
-class _Output(Console):
-    """A console that leaves it to the command line what a reader that has gone away means."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def output() -> Console:
-    """Make the console for results: as wide as the terminal, or as the table where no terminal cuts it."""
-    console = _Output(highlight=False)
-    return console if console.is_terminal else _Output(highlight=False, width=WIDE)
 
 
 def show_report(console: Console, report: Report, by: str = "component") -> None:

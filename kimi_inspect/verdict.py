@@ -170,6 +170,7 @@ class Audit:
         identity: the two listings compared; None where digests are not known of both.
         requantizations: weights that the reference has in another encoding, most bytes first.
         kept: weights stored as in the reference, most bytes first.
+        reference_parameters: logical values of the reference, or None if they are not known.
         traffic: what both sources cost.
     """
 
@@ -185,6 +186,7 @@ class Audit:
     kept: tuple[Kept, ...] = ()
     claims: tuple[Claim, ...] = ()
     loaders: tuple[Loader, ...] = ()
+    reference_parameters: int | None = None
     traffic: Traffic = field(default=Traffic(), eq=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,5 +209,6 @@ class Audit:
             "kept": plain(self.kept),
             "claims": plain(self.claims),
             "loaders": plain(self.loaders),
+            "reference_parameters": self.reference_parameters,
             "traffic": plain(self.traffic),
         }

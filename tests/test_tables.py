@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 import kimi_inspect as ki
-from kimi_inspect.tables import gigabytes, report_table, show_findings, show_report
+from kimi_inspect.drawing import gigabytes
+from kimi_inspect.tables import report_table, show_findings, show_report
 from kimi_inspect.testing import HollowFile
 
 BY = ("component", "layer", "file", "encoding")

@@ -1,0 +1,119 @@
+"""How tables are drawn: as many columns as the terminal holds, in decimal units, and nothing that it would obey."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from kimi_inspect.report import bits_per_weight
+from kimi_inspect.text import printable
+from kimi_inspect.values import Severity
+
+__all__ = [
+    "SEVERITY_STYLES",
+    "UNKNOWN",
+    "WIDE",
+    "Column",
+    "bits_a_weight",
+    "draw",
+    "exact",
+    "gigabytes",
+    "output",
+    "percent",
+    "plural",
+    "text_of",
+]
+
+SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+
+UNKNOWN = "unknown"
+
+WIDE = 400
+"""Columns of output that goes to a file or a pipe: no table is cut there."""
+
+
+@frozen
+class Column:
+    """A column of a table.
+
+    Attributes:
+        cells: one text a row, the row of sums last.
+        rank: columns of the highest rank are left out first where the terminal is narrow; 0 always stays.
+    """
+
+    title: str
+    cells: Sequence[str]
+    rank: int = 0
+    right: bool = True
+
+
+def text_of(words: str, style: str = "") -> Text:
+    """Make printable text: no terminal escape and no markup in it is obeyed."""
+    return Text(printable(words), style=style)
+
+
+def gigabytes(nbytes: int) -> str:
+    """Write bytes in decimal gigabytes."""
+    return f"{nbytes / 1e9:,.2f}"
+
+
+def exact(number: int | None) -> str:
+    """Write a count with its thousands set off."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def percent(part: int, whole: int) -> str:
+    """Write a part in per cent of the whole."""
+    if not whole:
+        return ""
+    return "< 0.01 %" if 0 < part < whole / 20_000 else f"{100 * part / whole:.2f} %"
+
+
+def bits_a_weight(stored_bytes: int, parameters: int | None) -> str:
+    """Write bits for each parameter; nothing where there is none or their number is not known."""
+    number = bits_per_weight(stored_bytes, parameters)
+    return "" if number is None else f"{number:.2f}"
+
+
+def draw(console: Console, columns: Sequence[Column], *, sums: bool = True) -> Table:
+    """Build the table with as many columns as fit the console; `sums` sets the last row off."""
+    ranks = sorted({column.rank for column in columns}, reverse=True)
+    tables = (_table([column for column in columns if column.rank <= rank], sums) for rank in ranks)
+    unlimited = console.options.update(max_width=WIDE)
+    fitting = (table for table in tables if Measurement.get(console, unlimited, table).maximum <= console.width)
+    return next(fitting, _table([column for column in columns if column.rank == 0], sums))
+
+
+def _table(columns: Sequence[Column], sums: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        justify: JustifyMethod = "right" if column.right else "left"
+        table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=column.rank == 0)
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    for number, row in enumerate(rows, 1):
+        last = sums and number == len(rows)
+        table.add_row(*map(text_of, row), style="bold" if last else "", end_section=sums and number == len(rows) - 1)
+    return table
+
+
+def plural(number: int, what: str) -> str:
+    """Write how many there are of something."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+class _Output(Console):
+    """A console that leaves it to the command line what a reader that has gone away means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def output() -> Console:
+    """Make the console for results: as wide as the terminal, or as the table where no terminal cuts it."""
+    console = _Output(highlight=False)
+    return console if console.is_terminal else _Output(highlight=False, width=WIDE)

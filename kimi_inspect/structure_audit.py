@@ -1,0 +1,72 @@
+"""A checkpoint held against another one, by what their headers say of every place in every block."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from kimi_inspect.difference_findings import difference_findings, kept_of, requantization_findings, requantizations_of
+from kimi_inspect.differences import Differences, differences_of
+from kimi_inspect.findings import finding
+from kimi_inspect.outcome import Outcome
+from kimi_inspect.sides import Side, same_family
+from kimi_inspect.values import Finding
+
+__all__ = ["compare_structure"]
+
+PARTIAL = frozenset({"shard-missing", "shard-unreadable"})
+"""Findings of a checkpoint of which not every header was read: what it lacks is not known then."""
+
+DIFFERENT = frozenset({"architecture-mismatch", "parameters-differ", "shape-differs"})
+
+MIN_SHARED = 0.5
+"""Share of the reference's places that have to be there for the rest to be told one by one."""
+
+
+def compare_structure(
+    mine: Side, its: Side, own: Sequence[Finding], *, partial: bool, alike: Collection[str]
+) -> Outcome:
+    """Compare the units of a candidate with those of a reference.
+
+    Args:
+        mine: the candidate.
+        its: the reference.
+        own: what the candidate shows by itself.
+        partial: it is a part of a set, chosen on purpose.
+        alike: paths of shards with the reference's header and another digest.
+    """
+    codes = {item.code for item in own}
+    if "architecture-mismatch" in codes:
+        return Outcome(different=True)
+    differences = differences_of(
+        its.units, mine.units, tied=bool(its.tied), converted=mine.weights_format != its.weights_format
+    )
+    if partial or codes & PARTIAL:
+        differences = Differences(pairs=differences.pairs, misfits=differences.misfits)
+    found = [*_mismatch(mine, its, differences)]
+    shared = len(differences.pairs) + len(differences.misfits)
+    if not found or shared >= MIN_SHARED * len(its.units):
+        found += difference_findings(differences, own, sides=mine.companions)
+    requantizations = requantizations_of(differences)
+    return Outcome(
+        findings=(*found, *requantization_findings(requantizations)),
+        requantizations=requantizations,
+        kept=kept_of(differences),
+        different=bool(alike) or any(item.code in DIFFERENT for item in found),
+        reduced=bool(differences.missing or differences.pruned),
+        changed=not all(pair.is_stored_alike for pair in differences.pairs),
+    )
+
+
+def _mismatch(mine: Side, its: Side, differences: Differences) -> Iterator[Finding]:
+    """Find that the two are of different families, by their names and by what they hold.
+
+    GGUF has one architecture for many families, and names of its own for some. Under names that are not known for the
+    same, a build in another format that holds all the same is the same.
+    """
+    if not mine.families or not its.families or same_family(mine.families, its.families):
+        return
+    other = differences.missing or differences.added or differences.misfits
+    if mine.weights_format != its.weights_format and not other:
+        return
+    message = f"of the family {mine.families[0]}; the reference is {its.families[0]}"
+    yield finding("architecture-mismatch", "model", message, expected=its.families[0], actual=mine.families[0])

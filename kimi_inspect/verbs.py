@@ -1,0 +1,169 @@
+"""The verbs of the command line: each takes parsed arguments, prints, and returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kimi_inspect.text import printable
+from kimi_inspect.values import Progress, ProgressCallback, Severity
+
+__all__ = ["FAILED", "FOUND", "OK", "audit", "cache", "compare", "ls", "print_json", "show"]
+
+OK, FOUND, FAILED = 0, 1, 2
+
+SETS_SCHEMA = "kimi-inspect/sets/1"
+
+
+def ls(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Show the sets of a source."""
+    from kimi_inspect.opening import list_sets
+
+    listing = list_sets(parsed.source, **options)
+    if parsed.json:
+        keys = ("name", "format", "file_count", "file_bytes", "default")
+        sets = [{key: getattr(item, key) for key in keys} for item in listing.sets]
+        print_json({"schema": SETS_SCHEMA, "source": listing.source, "commit": listing.commit, "sets": sets})
+    else:
+        from kimi_inspect.drawing import output
+        from kimi_inspect.tables import show_sets
+
+        show_sets(output(), listing)
+    return OK
+
+
+def show(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Show the report of a checkpoint."""
+    from kimi_inspect.summarizing import inspect
+
+    with _progress() as progress:
+        report = inspect(
+            parsed.source, check_index=parsed.check_index, progress=progress, **_opening(parsed), **options
+        )
+    if parsed.json:
+        print_json(report.to_dict(by=[parsed.by]))
+    else:
+        from kimi_inspect.drawing import output
+        from kimi_inspect.tables import show_report
+
+        show_report(output(), report, parsed.by)
+    return _status((item.severity for item in report.findings), parsed.fail_on)
+
+
+def audit(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Show an audit."""
+    from kimi_inspect import auditing
+    from kimi_inspect.verdict import Verdict
+
+    with _progress() as progress:
+        found = auditing.audit(
+            parsed.source,
+            parsed.against,
+            check_index=parsed.check_index,
+            progress=progress,
+            **_opening(parsed),
+            **options,
+        )
+    if parsed.json:
+        print_json(found.to_dict())
+    else:
+        from kimi_inspect.audit_tables import show_audit
+        from kimi_inspect.drawing import output
+
+        show_audit(output(), found)
+    if found.verdict in (Verdict.DAMAGED, Verdict.DIFFERENT_MODEL):
+        return FOUND
+    return _status((item.severity for item in found.findings), parsed.fail_on)
+
+
+def compare(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Show checkpoints side by side."""
+    from kimi_inspect import comparing
+
+    with _progress() as progress:
+        table = comparing.compare(*parsed.sources, progress=progress, **_opening(parsed), **options)
+    if parsed.json:
+        print_json(_with_times(table.to_dict(), parsed.link) if parsed.link else table.to_dict())
+    else:
+        from kimi_inspect.comparison_table import show_compared
+        from kimi_inspect.drawing import output
+
+        show_compared(output(), table, link=parsed.link)
+    unread = sum(row.error is not None for row in table.rows)
+    if unread == len(table.rows):
+        print("kimi-inspect: no checkpoint could be read", file=sys.stderr)
+        return FAILED
+    counts = (severity for row in table.rows for severity, count in row.finding_counts.items() if count)
+    return FOUND if unread else _status(counts, parsed.fail_on)
+
+
+def cache(parsed: argparse.Namespace, _options: dict[str, Any]) -> int:
+    """Tell where headers are kept, or remove them."""
+    from kimi_inspect.caching import cache_folder, cache_size, clear_cache
+
+    if parsed.clear:
+        print(f"{clear_cache():,} bytes removed")
+    else:
+        print(f"{cache_size():,} bytes in {cache_folder() or 'no folder: it cannot be made'}")
+    return OK
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print a document on standard output."""
+    json.dump(document, sys.stdout, indent=2)
+    print()
+
+
+def _with_times(document: dict[str, Any], link: int) -> dict[str, Any]:
+    """Add to the JSON form of a comparison how long each checkpoint takes over a link."""
+    from kimi_inspect.rates import seconds_for
+
+    rows = [{**row, "download_seconds": seconds_for(row["file_bytes"], link)} for row in document["rows"]]
+    return {**document, "link": {"bits_per_second": link}, "rows": rows}
+
+
+def _opening(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that all verbs share that open a checkpoint."""
+    return {
+        "companions": True if True in parsed.companions else parsed.companions or False,
+        "max_workers": parsed.jobs,
+        "cache": not parsed.no_cache,
+    }
+
+
+def _status(severities: Iterable[str], fail_on: str) -> int:
+    failing = {Severity.ERROR} if fail_on == "error" else {Severity.ERROR, Severity.WARNING}
+    return FOUND if any(severity in failing for severity in severities) else OK
+
+
+@contextmanager
+def _progress() -> Iterator[ProgressCallback | None]:
+    """Give a callback that draws a bar on standard error, or None where nobody would see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+    )
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        subject = ""
+
+        def tell(progress: Progress) -> None:
+            nonlocal subject
+            if progress.unit == "checkpoints":  # what follows is of this one
+                subject = f"{printable(progress.path)}: " if progress.path else ""
+            else:
+                bar.update(task, description=subject + progress.phase, completed=progress.done, total=progress.total)
+
+        yield tell
