@@ -12,25 +12,30 @@ from kimi_inspect import __version__
 from kimi_inspect.errors import (
     AuthenticationError,
     InvalidSourceError,
+    SourceError,
     TransportError,
     UnsafePathError,
 )
 from kimi_inspect.gguf import FIRST_READ
 from kimi_inspect.header import MAX_OFFSET
 from kimi_inspect.http_status import public_url
+from kimi_inspect.hub_card import HubCard, read_card
 from kimi_inspect.remote_file import PROBE_BYTES, SHA256, RemoteFile, agree
 from kimi_inspect.sidecars import split_siblings
 from kimi_inspect.sources import ListedFile, leads_outside
 from kimi_inspect.transport import DEFAULT_TIMEOUT, Transport, next_address, origin
 from kimi_inspect.values import Shard, Traffic
 
-__all__ = ["HubRepository", "PlainFiles", "reopened"]
+__all__ = ["HubRepository", "PlainFiles", "reopened", "warn_if_open"]
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 10_000
 """Listing pages of a thousand entries each that are followed at most."""
 
 _SHA1 = re.compile(r"[0-9a-f]{40}")
+
+_ASKED = "&".join(f"expand={name}" for name in ("sha", "safetensors", "gguf", "cardData", "tags"))
+"""What the Hub is to tell of a repository: asked for by name, nothing else comes."""
 
 
 class PlainFiles:
@@ -116,8 +121,9 @@ class HubRepository:
         self._repo_id = repo_id
         self._revision = revision
         self._commit: str | None = revision if revision and _SHA1.fullmatch(revision) else None
+        self._card: HubCard | None = None
         secret = _token(token)
-        _warn_if_open(secret, self._endpoint)
+        warn_if_open(secret, self._endpoint)
         self._transport = Transport(
             timeout=timeout, token=secret, token_origin=self._endpoint, user_agent=_user_agent()
         )
@@ -143,14 +149,32 @@ class HubRepository:
     def _api(self) -> str:
         return f"{self._endpoint}/api/models/{self._repo_id}"
 
+    @property
+    def card(self) -> HubCard | None:
+        """What the Hub says of the repository beside its files; None if it cannot be had.
+
+        It comes with the commit, so it costs a request only where the caller named that, and that request is not
+        repeated once it has been answered.
+
+        Raises:
+            SourceError: the commit is not known yet and cannot be had.
+        """
+        if self._card is None and self.commit == self._revision:
+            try:
+                self._resolve()
+            except SourceError:
+                return None
+        return self._card
+
     def _resolve(self) -> str:
+        """Ask the Hub for the commit, and keep what else it says in the same answer."""
         revision = "" if self._revision is None else f"/revision/{quote(self._revision, safe='')}"
-        info, _ = self._transport.read_json(
-            f"{self._api()}{revision}?expand=sha", limit=MAX_PAGE_BYTES, file=self.source
-        )
+        info, _ = self._transport.read_json(f"{self._api()}{revision}?{_ASKED}", limit=MAX_PAGE_BYTES, file=self.source)
         sha = info.get("sha") if isinstance(info, dict) else None
         if not isinstance(sha, str) or not _SHA1.fullmatch(sha):
             raise TransportError("the Hub names no commit", file=self.source, expected="40 hex digits", actual=sha)
+        if self._commit in (None, sha):  # what is said of another commit than the one asked for is not kept
+            self._card = read_card(info)
         return sha
 
     def list_files(self) -> tuple[ListedFile, ...]:
@@ -244,7 +268,7 @@ def reopened(shard: Shard, *, commit: str | None, token: str | bool | None) -> R
     """
     url = shard.url or ""
     secret = _token(token) if commit is not None else None
-    _warn_if_open(secret, url)
+    warn_if_open(secret, url)
     transport = Transport(token=secret, token_origin=url, user_agent=_user_agent())
     return RemoteFile(transport, url, path=shard.path, size=shard.file_bytes, commit=commit, sha256=shard.sha256)
 
@@ -283,7 +307,8 @@ def _user_agent() -> str:
     return f"kimi_inspect/{__version__}; hf_hub/{huggingface_hub.__version__}; python/{platform.python_version()}"
 
 
-def _warn_if_open(token: str | None, endpoint: str) -> None:
+def warn_if_open(token: str | None, endpoint: str) -> None:
+    """Warn where a token would travel in clear text."""
     parts = urlsplit(endpoint)
     if token and parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         warnings.warn(
