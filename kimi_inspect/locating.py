@@ -20,7 +20,7 @@ from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles
 from kimi_inspect.text import printable
 from kimi_inspect.transport import DEFAULT_TIMEOUT, next_address, origin
 
-__all__ = ["Location", "Source", "at_one_site", "locate"]
+__all__ = ["Location", "Source", "at_one_site", "is_local", "locate"]
 
 Source = str | os.PathLike[str] | Mapping[str, ByteSource]
 """A source string, a path, or byte sources of the caller's own by path."""
@@ -77,7 +77,7 @@ def locate(
     if isinstance(source, Mapping):
         return Location(store=MappedFiles(source))
     try:
-        if not isinstance(source, str) or _is_local(source):
+        if not isinstance(source, str) or is_local(source):
             return _local(Path(source).expanduser())
         return _remote(source, revision, token, endpoint, timeout)
     except KimiInspectError:
@@ -139,7 +139,8 @@ def _is_here(source: str) -> bool:
         return False
 
 
-def _is_local(source: str) -> bool:
+def is_local(source: str) -> bool:
+    """Whether a source string is a path on this machine by its form."""
     if "://" in source:
         return False
     return source in (".", "..", "~") or source.startswith(("./", "../", "/", "~/")) or source.endswith(WEIGHT_SUFFIXES)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 from attrs import frozen
 
 from kimi_inspect.errors import InvalidSourceError, UnsafePathError
@@ -39,6 +40,10 @@ class ManifestFile:
     git_sha1: str | None = None
     header_sha256: str | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file as JSON values."""
+        return attrs.asdict(self)
+
 
 @frozen(kw_only=True)
 class Manifest:
@@ -54,6 +59,20 @@ class Manifest:
     files: tuple[ManifestFile, ...]
     commit: str | None = None
     created: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest as JSON values, schema `kimi-inspect/manifest/1`."""
+        return {
+            "schema": MANIFEST_SCHEMA,
+            "source": self.source,
+            "commit": self.commit,
+            "created": self.created,
+            "files": [file.to_dict() for file in self.files],
+        }
+
+    def to_json(self) -> str:
+        """Return the same as JSON text, to be written to a file."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Manifest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import lru_cache
@@ -15,15 +15,15 @@ from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, Tran
 from kimi_inspect.forward import Forward, StreamedSource
 from kimi_inspect.gguf import FIRST_READ as FIRST_READ_OF_GGUF
 from kimi_inspect.gguf import MAX_READ as MAX_READ_OF_GGUF
-from kimi_inspect.gguf import read_gguf_header
+from kimi_inspect.gguf import GgufHeader, read_gguf_header
 from kimi_inspect.header import MAX_HEADER_BYTES, Header
-from kimi_inspect.planning import run
+from kimi_inspect.planning import Plan, run
 from kimi_inspect.safetensors import layout_of, read_header
 from kimi_inspect.sidecars import ShardName
 from kimi_inspect.sources import ByteSource, FileStore, ListedFile
 from kimi_inspect.values import Progress, ProgressCallback
 
-__all__ = ["ReadOptions", "ReadShard", "read_shards", "workers"]
+__all__ = ["SIZES_TRIED", "ReadAhead", "ReadOptions", "ReadShard", "read_shards", "reading_gguf", "workers"]
 
 FIRST_READ = 1 << 20
 """Bytes of the first read while few headers have been seen."""
@@ -45,7 +45,7 @@ class ReadShard:
     error: KimiInspectError | None = None
 
 
-class _ReadAhead:
+class ReadAhead:
     """How much to read at first: the longest header seen so far and a little more, so that one request does.
 
     For Kimi K3.1 this reads 1.1 times the header bytes; 1 MiB for every shard would read 1.33 times. Threads need no
@@ -61,9 +61,9 @@ class _ReadAhead:
         """Length of the next first read."""
         return FIRST_READ if self._seen < ENOUGH_SEEN else self._longest + self._longest // 64
 
-    def saw(self, header: Header) -> None:
+    def saw(self, header_bytes: int) -> None:
         """Learn from a header."""
-        self._longest = max(self._longest, header.header_bytes)
+        self._longest = max(self._longest, header_bytes)
         self._seen += 1
 
 
@@ -92,7 +92,7 @@ class _HeaderReader:
         self._options = options
         # Cached headers lack long arrays.
         self._cache = None if options.arrays else options.cache
-        self._ahead = _ReadAhead()
+        self._ahead = ReadAhead()
         # Layers of one kind have the same entries under other names: a few layouts serve all shards.
         self._layout = lru_cache(maxsize=LAYOUTS_KEPT)(layout_of)
         # The interpreter runs one parser at a time anyway; taking turns keeps memory small and the readers going.
@@ -141,23 +141,31 @@ class _HeaderReader:
             layout=self._layout,
         )
         header = run(plan, source.read, turn=self._turn)
-        self._ahead.saw(header)
+        self._ahead.saw(header.header_bytes)
         return header
 
     def _gguf(self, file: ListedFile, source: ByteSource, size: int) -> Header:
-        """Read a GGUF header: the part with the tokenizer as one stream, any other by one small read."""
-        streamed = isinstance(source, StreamedSource)
-        plan = read_gguf_header(
-            size,
-            file=file.path,
-            max_read=FIRST_READ_OF_GGUF if streamed else MAX_READ_OF_GGUF,
-            max_header_bytes=self._options.max_header_bytes,
-            arrays=self._options.arrays,
-        )
-        holds_tokenizer = (ShardName.of(file.path).number or 1) == 1
-        since = 0 if holds_tokenizer else FIRST_READ_OF_GGUF
-        with Forward(source, since=since, until=min(size, self._options.max_header_bytes)) as forward:
-            return run(plan, forward.read, turn=self._turn)
+        with reading_gguf(file, source, size, self._options) as (plan, read):
+            return run(plan, read, turn=self._turn)
+
+
+@contextmanager
+def reading_gguf(
+    file: ListedFile, source: ByteSource, size: int, options: ReadOptions
+) -> Iterator[tuple[Plan[GgufHeader], Callable[[int, int], bytes]]]:
+    """Give the plan for a GGUF header and the reads for it: one stream for the part with the tokenizer, else plain."""
+    streamed = isinstance(source, StreamedSource)
+    plan = read_gguf_header(
+        size,
+        file=file.path,
+        max_read=FIRST_READ_OF_GGUF if streamed else MAX_READ_OF_GGUF,
+        max_header_bytes=options.max_header_bytes,
+        arrays=options.arrays,
+    )
+    holds_tokenizer = (ShardName.of(file.path).number or 1) == 1
+    since = 0 if holds_tokenizer else FIRST_READ_OF_GGUF
+    with Forward(source, since=since, until=min(size, options.max_header_bytes)) as forward:
+        yield plan, forward.read
 
 
 def read_shards(

@@ -40,7 +40,7 @@ from kimi_inspect.sidecars import refuse_other_formats
 from kimi_inspect.text import quoted
 from kimi_inspect.values import ByteRange, Finding
 
-__all__ = ["Layout", "layout_of", "parse_header", "read_header"]
+__all__ = ["Layout", "header_length", "layout_of", "parse_header", "read_header"]
 
 LENGTH_BYTES = 8
 
@@ -129,14 +129,18 @@ def read_header(
     data = b""
     if file_bytes:
         data = yield ByteRange(0, min(max(first_read, MIN_READ_BYTES), file_bytes))
-    header_bytes = _header_bytes(data, file_bytes, file, max_header_bytes)
+    header_bytes = header_length(data, file_bytes, file, max_header_bytes)
     if len(data) < header_bytes:
         data += yield ByteRange(len(data), header_bytes)
     return parse_header(memoryview(data)[:header_bytes], file_bytes, file=file, layout=layout)
 
 
-def _header_bytes(data: bytes, file_bytes: int, file: str, limit: int) -> int:
-    """Return the length of header and length word together, checked before anything of that length is read."""
+def header_length(data: bytes, file_bytes: int, file: str, limit: int) -> int:
+    """Return the length of header and length word together, checked before anything of that length is read.
+
+    Raises:
+        NotWeightsError, TruncatedError, HeaderTooLargeError: see `parse_header`.
+    """
     length = int.from_bytes(data[:LENGTH_BYTES], "little")
     if length > NO_LENGTH:
         refuse_other_formats(data, file)

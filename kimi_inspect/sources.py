@@ -164,7 +164,7 @@ class LocalFolder:
         commit: str | None = None,
         depth: int = MAX_DEPTH,
     ) -> None:
-        self._root = Path(path)
+        self.root = Path(path)
         self._depth = depth
         self._meter = Meter()
         self.source = source or str(path)
@@ -180,15 +180,15 @@ class LocalFolder:
 
         Hidden folders and folders that may not be read are left out; a dangling link has no size.
         """
-        with translated(self._root):
-            if not self._root.is_dir():
-                raise SourceFileNotFoundError("there is no such file or folder", file=str(self._root))
-            os.scandir(self._root).close()
+        with translated(self.root):
+            if not self.root.is_dir():
+                raise SourceFileNotFoundError("there is no such file or folder", file=str(self.root))
+            os.scandir(self.root).close()
         return tuple(sorted(self._walk(), key=lambda file: file.path))
 
     def _walk(self) -> Iterator[ListedFile]:
-        for folder, folders, names in os.walk(self._root):
-            here = Path(folder).relative_to(self._root)
+        for folder, folders, names in os.walk(self.root):
+            here = Path(folder).relative_to(self.root)
             deep = len(here.parts) >= self._depth
             folders[:] = [] if deep else [name for name in folders if not name.startswith(".")]
             for name in names:
@@ -201,7 +201,7 @@ class LocalFolder:
 
     def open(self, file: ListedFile) -> LocalFile:
         """Return the bytes of a file."""
-        return LocalFile(self._root / file.path, meter=self._meter)
+        return LocalFile(self.root / file.path, meter=self._meter)
 
     def read_small(self, file: ListedFile, limit: int) -> bytes:
         """Return all bytes of a side file."""

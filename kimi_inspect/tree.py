@@ -1,0 +1,119 @@
+"""What stands in a folder on this machine, as somebody sees it who has to vouch for every file of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from attrs import frozen
+
+from kimi_inspect.errors import SourceFileNotFoundError, TransportError
+from kimi_inspect.hashing import Mark
+
+__all__ = ["UNFINISHED", "Entry", "kept_partials", "look_at", "refuse_no_folder", "told_commits", "walk"]
+
+UNFINISHED = (".incomplete", ".aria2", ".part", ".partial", ".crdownload")
+"""What download programs put behind the name of a file that they have not finished, or have notes on."""
+
+_BOOKKEEPING = (".git", ".cache/huggingface")
+_NOTES = frozenset({".msc", ".mdl", ".mv", ".DS_Store"})
+"""What git, the Hub's client, ModelScope's and the system keep beside the files: no part of a checkpoint."""
+
+_KEPT = re.compile(r"(?:^|\.)(?P<digest>[0-9a-f]{64}|[0-9a-f]{40})(?:\.[0-9a-f]+)?\.incomplete")
+"""How the Hub's client calls what it has of a file: by the digest of the whole."""
+
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+@frozen(kw_only=True)
+class Entry:
+    """What stands under a path, links followed.
+
+    Attributes:
+        mark: of a regular file, else None.
+        problem: what it is, if it is no file that could be read; None also where there is nothing.
+        dangling: it is a link to nothing.
+    """
+
+    mark: Mark | None = None
+    problem: str | None = None
+    dangling: bool = False
+
+
+def look_at(path: Path) -> Entry:
+    """Say what stands under a path."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return Entry(dangling=path.is_symlink())
+    except (OSError, ValueError) as error:
+        return Entry(problem=getattr(error, "strerror", None) or str(error))
+    if S_ISREG(status.st_mode):
+        return Entry(mark=Mark.of(status))
+    return Entry(problem="a folder" if S_ISDIR(status.st_mode) else "no regular file")
+
+
+def refuse_no_folder(folder: Path) -> None:
+    """Raise unless it is a folder that can be listed.
+
+    Raises:
+        SourceFileNotFoundError: there is none.
+        TransportError: it is a file, or may not be read.
+    """
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError:
+        raise SourceFileNotFoundError("there is no such folder", file=str(folder)) from None
+    except NotADirectoryError:
+        problem = "a file, not a folder; give the folder that it lies in, and --files for this one alone"
+        raise TransportError(problem, file=str(folder), retryable=False) from None
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise TransportError(problem, file=str(folder), retryable=False) from None
+
+
+def walk(root: Path) -> Iterator[str]:
+    """Yield the path of every file and link below a folder, bookkeeping of git and of download programs left out.
+
+    Folders that are links are not entered: they may lead in a circle.
+    """
+    for folder, folders, names in os.walk(root):
+        here = Path(folder).relative_to(root)
+        folders[:] = sorted(name for name in folders if (here / name).as_posix() not in _BOOKKEEPING)
+        yield from ((here / name).as_posix() for name in sorted(names) if name not in _NOTES)
+
+
+def kept_partials(root: Path) -> dict[str, int]:
+    """Return what the Hub's client keeps of files that it has not finished: their digests, and the bytes so far."""
+    places = [root / ".cache" / "huggingface" / "download"]
+    real = root.resolve()
+    if real.parent.name == "snapshots":
+        places.append(real.parent.parent / "blobs")
+    found: dict[str, int] = {}
+    for path in (path for place in places for path in place.rglob("*.incomplete")):
+        match = _KEPT.search(path.name)
+        mark = look_at(path).mark
+        if match and mark:
+            found[match["digest"]] = max(mark.size, found.get(match["digest"], 0))
+    return found
+
+
+def told_commits(root: Path) -> frozenset[str]:
+    """Return the commits that the Hub's client notes for the files of a folder: a hint, and no evidence."""
+    real = root.resolve()
+    if real.parent.name == "snapshots" and _COMMIT.fullmatch(real.name):
+        return frozenset({real.name})
+    notes = (root / ".cache" / "huggingface" / "download").rglob("*.metadata")
+    return frozenset(filter(None, map(_noted_commit, notes)))
+
+
+def _noted_commit(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            line = file.read(41).decode("ascii", "replace")
+    except OSError:
+        return None
+    return line[:40] if _COMMIT.fullmatch(line[:40]) and line[40:] in ("", "\n") else None
