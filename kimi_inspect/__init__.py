@@ -45,6 +45,7 @@ _HOMES = {
     "comparison": ("Comparison", "ComparisonRow", "ComponentSize"),
     "expecting": ("expected_tensors",),
     "inventory": ("Inventory",),
+    "locking": ("lock",),
     "manifest": ("Manifest", "ManifestFile"),
     "opening": ("Checkpoint", "open_checkpoint"),
     "report": ("ComponentRow", "EncodingRow", "ExpertCensus", "LayerRow", "Report"),
@@ -63,6 +64,9 @@ _HOMES = {
         "TensorInfo",
         "Traffic",
     ),
+    "verification": ("FileVerification", "Status", "Verification"),
+    "verifying": ("verify", "verify_file"),
+    "watching": ("watch",),
     "verdict": ("Audit", "Claim", "Identity", "Kept", "Loader", "Relation", "Requantization", "Support", "Verdict"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -32,6 +32,7 @@ from kimi_inspect.errors import UnsafePathError as UnsafePathError
 from kimi_inspect.errors import UnsupportedVersionError as UnsupportedVersionError
 from kimi_inspect.expecting import expected_tensors as expected_tensors
 from kimi_inspect.inventory import Inventory as Inventory
+from kimi_inspect.locking import lock as lock
 from kimi_inspect.manifest import Manifest as Manifest
 from kimi_inspect.manifest import ManifestFile as ManifestFile
 from kimi_inspect.opening import Checkpoint as Checkpoint
@@ -64,6 +65,12 @@ from kimi_inspect.verdict import Relation as Relation
 from kimi_inspect.verdict import Requantization as Requantization
 from kimi_inspect.verdict import Support as Support
 from kimi_inspect.verdict import Verdict as Verdict
+from kimi_inspect.verification import FileVerification as FileVerification
+from kimi_inspect.verification import Status as Status
+from kimi_inspect.verification import Verification as Verification
+from kimi_inspect.verifying import verify as verify
+from kimi_inspect.verifying import verify_file as verify_file
+from kimi_inspect.watching import watch as watch
 
 __all__: list[str]
 __version__: str

@@ -131,6 +131,14 @@ def _parser(source: str | None, sources: Sequence[str]) -> _Parser:
     _compare_parser(
         adding.add_parser("compare", parents=[common], help="what several checkpoints weigh, side by side"), sources
     )
+    hashing = _common(jobs=None, what="files hashed at a time (default: as many as there are processors)")
+    hashing.add_argument(
+        "--no-journal", action="store_true", help="hash all files anew, whatever is remembered of them"
+    )
+    _lock_parser(
+        adding.add_parser("lock", parents=[hashing], help="write a manifest: every file with its digests"), source
+    )
+    _verify_parser(adding.add_parser("verify", parents=[hashing], help="hold a folder against digests, file by file"))
     cache = adding.add_parser("cache", help="where parsed headers are kept, and how large that is")
     cache.add_argument("--clear", action="store_true", help="remove them")
     cache.set_defaults(verb=verbs.cache)
@@ -138,7 +146,7 @@ def _parser(source: str | None, sources: Sequence[str]) -> _Parser:
     return parser
 
 
-def _common() -> _Parser:
+def _common(*, jobs: int | None = 16, what: str = "requests at a time (default 16)") -> _Parser:
     """Make the options of every verb that reads a source."""
     common = _Parser(add_help=False)
     common.add_argument("--json", action="store_true", help="JSON on standard output, and nothing else there")
@@ -156,7 +164,7 @@ def _common() -> _Parser:
         help="count side files (mmproj, …) too: all, or those whose path fits; may be repeated",
     )
     common.add_argument("--no-cache", action="store_true", help="keep no parsed headers, and use none that are kept")
-    common.add_argument("--jobs", type=_positive, default=16, metavar="N", help="requests at a time (default 16)")
+    common.add_argument("--jobs", type=_positive, default=jobs, metavar="N", help=what)
     return common
 
 
@@ -176,6 +184,29 @@ def _audit_parser(parser: argparse.ArgumentParser) -> None:
     _check_index(parser)
     _fail_on(parser)
     parser.set_defaults(verb=verbs.audit)
+
+
+def _lock_parser(parser: argparse.ArgumentParser, source: str | None) -> None:
+    parser.add_argument("source", metavar="SOURCE", nargs="?", default=source, help=_SOURCE_HELP)
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to; written whole or not at all")
+    parser.add_argument("--sha256sums", action="store_true", help="a list as sha256sum writes it, in place of JSON")
+    parser.set_defaults(verb=verbs.lock)
+
+
+def _verify_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="what was downloaded; a snapshot of the Hub's cache is a folder"
+    )
+    parser.add_argument(
+        "--against",
+        required=True,
+        metavar="SOURCE_OR_MANIFEST",
+        help="what it should be: a SOURCE, a manifest that `lock` wrote, or a list as sha256sum writes it",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--quick", action="store_true", help="compare sizes and headers, and hash nothing")
+    how.add_argument("--watch", action="store_true", help="check each file as it arrives, until all are there")
+    parser.set_defaults(verb=verbs.verify)
 
 
 def _check_index(parser: argparse.ArgumentParser) -> None:

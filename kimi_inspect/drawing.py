@@ -113,7 +113,7 @@ class _Output(Console):
         raise BrokenPipeError
 
 
-def output() -> Console:
+def output(*, stderr: bool = False) -> Console:
     """Make the console for results: as wide as the terminal, or as the table where no terminal cuts it."""
-    console = _Output(highlight=False)
-    return console if console.is_terminal else _Output(highlight=False, width=WIDE)
+    console = _Output(highlight=False, stderr=stderr)
+    return console if console.is_terminal else _Output(highlight=False, stderr=stderr, width=WIDE)

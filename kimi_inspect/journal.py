@@ -21,7 +21,7 @@ from typing import Any
 from kimi_inspect.hashing import GIT_SHA1, SHA256, Mark
 from kimi_inspect.written import write_whole
 
-__all__ = ["Journal", "Memory", "journal_file"]
+__all__ = ["Journal", "Memory", "journal_file", "open_memory"]
 
 MAX_BYTES = 64 * 1024 * 1024
 """A longer journal is no journal: a line has some 250 bytes, and the largest folders some thousand files."""
@@ -93,6 +93,12 @@ def journal_file(folder: Path) -> Path | None:
     except (OSError, ValueError):
         return None
     return place / f"{name}.journal"
+
+
+def open_memory(folder: Path | None) -> Memory:
+    """Open the journal of a folder; without one, or where none can be kept, digests are known until the call ends."""
+    file = journal_file(folder) if folder else None
+    return Journal(file) if file else Memory()
 
 
 def _lines(file: Path) -> list[bytes]:

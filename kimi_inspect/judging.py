@@ -43,10 +43,10 @@ class Expected:
         return (GIT_SHA1, self.git_sha1) if self.git_sha1 else None
 
 
-def _found(expected: Expected, status: Status, size: int | None, **more: Any) -> FileVerification:
-    algorithm, digest = expected.digest or (None, None)
+def _found(file: Expected, status: Status, size: int | None, **more: Any) -> FileVerification:
+    algorithm, digest = file.digest or (None, None)
     values = {"algorithm": algorithm, "expected": digest, **more}
-    return FileVerification(path=expected.path, status=status, bytes=size, **values)
+    return FileVerification(path=file.path, status=status, bytes=size, **values)
 
 
 def by_look(expected: Expected, entry: Entry, *, partial: str | None) -> FileVerification | None:

@@ -74,6 +74,18 @@ class Manifest:
         """Return the same as JSON text, to be written to a file."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
+    def checksums(self) -> list[tuple[str, str]]:
+        """Return path and SHA-256 of every file, for a list as sha256sum writes it.
+
+        Raises:
+            InvalidSourceError: it is not known of a file, and a list without that file would say less than it seems to.
+        """
+        unknown = [file.path for file in self.files if file.sha256 is None]
+        if unknown:
+            problem = f"no SHA-256 is known of {len(unknown):,} files; write a manifest, or choose others with --files"
+            raise InvalidSourceError(problem, file=unknown[0])
+        return [(file.path, file.sha256 or "") for file in self.files]
+
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Manifest:
         """Read a document of the schema `kimi-inspect/manifest/1`; keys that are not known are passed over.

@@ -13,7 +13,7 @@ from attrs import frozen
 from kimi_inspect.errors import SourceFileNotFoundError, TransportError
 from kimi_inspect.hashing import Mark
 
-__all__ = ["UNFINISHED", "Entry", "kept_partials", "look_at", "refuse_no_folder", "told_commits", "walk"]
+__all__ = ["UNFINISHED", "Entry", "kept_partials", "look_at", "refuse_no_folder", "told_commits", "unreadable", "walk"]
 
 UNFINISHED = (".incomplete", ".aria2", ".part", ".partial", ".crdownload")
 """What download programs put behind the name of a file that they have not finished, or have notes on."""
@@ -117,3 +117,12 @@ def _noted_commit(path: Path) -> str | None:
     except OSError:
         return None
     return line[:40] if _COMMIT.fullmatch(line[:40]) and line[40:] in ("", "\n") else None
+
+
+def unreadable(path: Path) -> str | None:
+    """Say why a file cannot be opened, or None."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        return f"a file that cannot be read: {error.strerror or error}"
+    return None

@@ -7,12 +7,17 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from kimi_inspect.errors import InvalidSourceError
 from kimi_inspect.text import printable
-from kimi_inspect.values import Progress, ProgressCallback, Severity
+from kimi_inspect.values import ProgressCallback, Severity
 
-__all__ = ["FAILED", "FOUND", "OK", "audit", "cache", "compare", "ls", "print_json", "show"]
+if TYPE_CHECKING:
+    from kimi_inspect.verification import FileVerification
+
+__all__ = ["FAILED", "FOUND", "OK", "audit", "cache", "compare", "lock", "ls", "print_json", "show", "verify"]
 
 OK, FOUND, FAILED = 0, 1, 2
 
@@ -101,6 +106,61 @@ def compare(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     return FOUND if unread else _status(counts, parsed.fail_on)
 
 
+def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Write a manifest."""
+    from kimi_inspect import locking
+    from kimi_inspect.checksums import format_checksums
+    from kimi_inspect.written import write_whole
+
+    if not (parsed.output or parsed.json):
+        raise InvalidSourceError("where to? give -o FILE, or --json for standard output")
+    output = Path(parsed.output).expanduser() if parsed.output else None
+    with _progress() as progress:
+        manifest = locking.lock(
+            parsed.source,
+            max_workers=parsed.jobs,
+            journal=not parsed.no_journal,
+            leave_out=output,
+            progress=progress,
+            **options,
+        )
+    if output and parsed.sha256sums:
+        write_whole(output, format_checksums(manifest.checksums()))
+    elif output:
+        write_whole(output, manifest.to_json().encode())
+    if parsed.json:
+        print_json(manifest.to_dict())
+    else:
+        total = sum(file.bytes for file in manifest.files)
+        print(printable(f"{len(manifest.files):,} files, {total:,} bytes: {output}"))
+    return OK
+
+
+def verify(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Hold a folder against digests."""
+    from kimi_inspect import verifying, watching
+    from kimi_inspect.drawing import output
+    from kimi_inspect.verification_table import file_lines, show_verification
+
+    asked = {**options, "journal": not parsed.no_journal, "max_workers": parsed.jobs}
+    with _progress() as progress:
+        if parsed.watch:
+            console = output(stderr=True)
+
+            def seen(file: FileVerification) -> None:
+                for line in file_lines(file):
+                    console.print(line, soft_wrap=True)
+
+            found = watching.watch(parsed.folder, parsed.against, seen=seen, progress=progress, **asked)
+        else:
+            found = verifying.verify(parsed.folder, parsed.against, quick=parsed.quick, progress=progress, **asked)
+    if parsed.json:
+        print_json(found.to_dict())
+    else:
+        show_verification(output(), found)
+    return OK if found.ok else FOUND
+
+
 def cache(parsed: argparse.Namespace, _options: dict[str, Any]) -> int:
     """Tell where headers are kept, or remove them."""
     from kimi_inspect.caching import cache_folder, cache_size, clear_cache
@@ -146,24 +206,9 @@ def _progress() -> Iterator[ProgressCallback | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich import progress as bars
     from rich.console import Console
 
-    columns = (
-        bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
-    )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        subject = ""
+    from kimi_inspect.bars import drawn_progress
 
-        def tell(progress: Progress) -> None:
-            nonlocal subject
-            if progress.unit == "checkpoints":  # what follows is of this one
-                subject = f"{printable(progress.path)}: " if progress.path else ""
-            else:
-                bar.update(task, description=subject + progress.phase, completed=progress.done, total=progress.total)
-
+    with drawn_progress(Console(stderr=True)) as tell:
         yield tell

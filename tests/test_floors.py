@@ -13,7 +13,7 @@ import kimi_inspect
 PACKAGE = Path(kimi_inspect.__file__).parent
 
 FLOORS = (
-    ("text", "advice", "errors", "components", "values", "findings", "dtypes", "names", "sums"),
+    ("text", "advice", "errors", "components", "values", "findings", "dtypes", "names", "sums", "hashing"),
     (
         "planning",
         "sidecars",
@@ -39,8 +39,23 @@ FLOORS = (
         "modelscope",
         "locating",
         "manifest",
+        "checksums",
+        "written",
+        "tree",
     ),
-    ("embedded", "caching", "reading", "sets", "pipelines", "wholeness", "companions", "choosing", "copies"),
+    (
+        "embedded",
+        "caching",
+        "journal",
+        "reading",
+        "fronts",
+        "sets",
+        "pipelines",
+        "wholeness",
+        "companions",
+        "choosing",
+        "copies",
+    ),
     (
         *(
             "patterns",
@@ -76,8 +91,22 @@ FLOORS = (
         *("report", "verdict", "summarizing", "comparison", "comparing", "published", "claims", "loaders"),
         *("outcome", "identity", "sides", "references", "difference_findings"),
         *("structure_audit", "config_audit", "manifest_audit", "auditing"),
+        *("verification", "digesting", "judging", "refetching", "locking", "expectations", "checking"),
+        *("verifying", "watching"),
     ),
-    ("drawing", "rates", "tables", "comparison_table", "audit_tables", "demo", "verbs", "cli", "__main__"),
+    (
+        "drawing",
+        "rates",
+        "tables",
+        "comparison_table",
+        "audit_tables",
+        "verification_table",
+        "bars",
+        "demo",
+        "verbs",
+        "cli",
+        "__main__",
+    ),
 )
 """Modules by floor. On one floor a module may import those before it."""
 

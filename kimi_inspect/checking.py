@@ -1,0 +1,209 @@
+"""Holds a folder against what is expected of it: sizes first, then headers, then digests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from kimi_inspect.digesting import Job, Means, digest_all
+from kimi_inspect.expectations import Expectation
+from kimi_inspect.fronts import Front, has_header, read_fronts
+from kimi_inspect.hashing import Mark
+from kimi_inspect.judging import Expected, by_answer, by_header, by_look, unhashed, unknown
+from kimi_inspect.reading import ReadOptions, read_shards
+from kimi_inspect.refetching import Refetch
+from kimi_inspect.sources import ListedFile, LocalFolder
+from kimi_inspect.tree import UNFINISHED, Entry, kept_partials, look_at, told_commits, unreadable, walk
+from kimi_inspect.verification import HEADER_BYTES, HEADER_SHA256, FileVerification, Status, Verification, is_weights
+
+__all__ = ["Partials", "check", "check_files", "explained"]
+
+HASHED_ANYWAY = 64 * 1024 * 1024
+"""A file up to this size is hashed though its header is wrong already: its digest tells more and costs nothing."""
+
+Seen = Callable[[FileVerification], object]
+
+READERS = 8
+"""Headers read at a time: memory is for the buffers that hash."""
+
+
+class Partials:
+    """What download programs left of files that they did not finish."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._kept = kept_partials(root)
+
+    def of(self, file: Expected, entry: Entry) -> str | None:
+        """Say what shows that a file is not finished, or None."""
+        for suffix in UNFINISHED:
+            beside = look_at(self._root / (file.path + suffix)).mark
+            # aria2 gives a file its full size at once; others write beside it, and what is whole stays whole.
+            if beside and (suffix == ".aria2" or entry.mark is None):
+                return f"{file.path}{suffix} is there" + ("" if suffix == ".aria2" else f", {beside.size:,} bytes")
+        kept = self._kept.get(file.sha256 or "") or self._kept.get(file.git_sha1 or "")
+        if entry.mark is None and kept is not None:
+            return f"{kept:,} bytes of it have been fetched"
+        return None
+
+
+@frozen(kw_only=True)
+class Checked:
+    """Files that were checked, and the bytes that were hashed for them."""
+
+    files: tuple[FileVerification, ...]
+    hashed: int = 0
+
+
+def check(root: Path, expectation: Expectation, means: Means, *, quick: bool) -> Verification:
+    """Check all files that are expected, and name those that are not."""
+    checked = check_files(root, expectation.files, means, quick=quick)
+    refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
+    expected = [explained(root, file, refetch) for file in checked.files]
+    extra = _extra(root, expectation)
+    return Verification(
+        folder=str(root),
+        against=expectation.against,
+        commit=expectation.commit,
+        quick=quick,
+        bytes_hashed=checked.hashed,
+        files=tuple(sorted([*expected, *extra], key=lambda file: file.path)),
+        bytes_remembered=sum(file.bytes or 0 for file in expected if file.remembered),
+        notes=(*expectation.notes, *_notes(root, expectation, expected, quick=quick)),
+    )
+
+
+def check_files(
+    root: Path, files: Sequence[Expected], means: Means, *, quick: bool = False, seen: Seen = lambda _: None
+) -> Checked:
+    """Check some files; the result is in the order of `files`, and `seen` is told of each as soon as it is known."""
+    found = _Found(seen)
+    entries = {file.path: look_at(root / file.path) for file in files}
+    partials = Partials(root)
+    for file in files:
+        entry = entries[file.path]
+        found.add(by_look(file, entry, partial=partials.of(file, entry)))
+    marks = {path: entry.mark for path, entry in entries.items() if path not in found.by_path and entry.mark}
+    here = [file for file in files if file.path in marks]
+    fronts = _fronts(root, here, means, quick=quick)
+    for file in here:
+        size = marks[file.path].size
+        verdict = by_header(file, fronts[file.path], size) if file.path in fronts else None
+        hash_anyway = not quick and verdict and verdict.status == Status.MISMATCH and file.digest
+        found.add(None if hash_anyway and size <= HASHED_ANYWAY else verdict)
+    left = [file for file in here if file.path not in found.by_path]
+    hashed = 0
+    if quick:
+        for file in left:
+            found.add(_unhashed(root, file, fronts.get(file.path), marks[file.path].size))
+    else:
+        hashed = _hash(root, left, marks, means, found)
+    return Checked(files=tuple(found.by_path[file.path] for file in files), hashed=hashed)
+
+
+class _Found:
+    """What has been found so far, by path."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self.by_path: dict[str, FileVerification] = {}
+
+    def add(self, verdict: FileVerification | None) -> None:
+        if verdict is not None:
+            self.by_path[verdict.path] = verdict
+            self._seen(verdict)
+
+
+def _fronts(root: Path, files: Iterable[Expected], means: Means, *, quick: bool) -> Mapping[str, Front]:
+    """Read the headers that something is known of; where no file will be hashed, all."""
+    wanted = [
+        ListedFile(path=file.path, size=None)
+        for file in files
+        if has_header(file.path) and (quick or file.header_sha256 or file.header_bytes)
+    ]
+    return read_fronts(LocalFolder(root), wanted, ReadOptions(max_workers=READERS), progress=means.notify)
+
+
+def _unhashed(root: Path, file: Expected, front: Front | None, size: int) -> FileVerification:
+    problem = None if front else unreadable(root / file.path)
+    if problem:
+        return by_look(file, Entry(problem=problem), partial=None) or unhashed(file, front, size)
+    return unhashed(file, front, size)
+
+
+def _hash(root: Path, files: Sequence[Expected], marks: Mapping[str, Mark], means: Means, found: _Found) -> int:
+    """Hash files whose digest is known; return how many bytes that were."""
+    by_path = {file.path: file for file in files}
+    jobs = []
+    for file in files:
+        mark = marks[file.path]
+        if file.digest:
+            algorithms = (file.digest[0],)
+            jobs.append(Job(path=file.path, file=root / file.path, mark=mark, algorithms=algorithms))
+        else:
+            found.add(unknown(file, mark.size))
+    hashed = 0
+    for job, answer in digest_all(jobs, means):
+        hashed += answer.hashed
+        found.add(by_answer(by_path[job.path], answer, job.mark.size))
+    return hashed
+
+
+def explained(root: Path, file: FileVerification, refetch: Refetch) -> FileVerification:
+    """Add what is seen of a wrong file, and what fetches it again."""
+    if file.ok or file.status == Status.DIGEST_UNKNOWN:
+        return file
+    laid_out = file.status == Status.SIZE_DIFFERS or file.algorithm in (HEADER_SHA256, HEADER_BYTES)
+    note = _by_own_header(root, file) if laid_out and has_header(file.path) else None
+    again = file.status not in (Status.MISSING, Status.UNFINISHED)
+    return evolve(file, note=note or file.note, command=refetch.command(file.path, again=again))
+
+
+WHOLE = "a whole file by its own header: of another revision or build, not a damaged one"
+
+
+def _by_own_header(root: Path, file: FileVerification) -> str:
+    """Say what a weight file is by what it says of itself."""
+    listed = ListedFile(path=file.path, size=file.bytes)
+    (shard,) = read_shards(LocalFolder(root), [listed], ReadOptions(max_workers=1))
+    if shard.header is None:
+        return f"no header that can be read: {shard.error.problem if shard.error else 'unknown'}"
+    if shard.header.missing_bytes:
+        return f"cut: its own header promises {shard.header.missing_bytes:,} bytes more"
+    return WHOLE if not shard.header.findings else "its own header does not fit it"
+
+
+def _extra(root: Path, expectation: Expectation) -> Iterable[FileVerification]:
+    """Name the files that nobody expects: those that are being fetched, and any others."""
+    known = {file.path for file in expectation.files} | expectation.beside
+    own = expectation.own.resolve() if expectation.own else None
+    for path in walk(root):
+        if path in known or (root / path).resolve() == own:
+            continue
+        mark = look_at(root / path).mark
+        status = Status.UNFINISHED if path.endswith(UNFINISHED) else Status.EXTRA
+        yield FileVerification(path=path, status=status, bytes=mark.size if mark else None)
+
+
+def _notes(root: Path, expectation: Expectation, files: Sequence[FileVerification], *, quick: bool) -> Iterable[str]:
+    """Say what the files show together."""
+    if quick:
+        unread = sum(file.bytes or 0 for file in files if file.status == Status.NOT_HASHED)
+        compared = "sizes and headers" if any(has_header(file.path) for file in files) else "sizes"
+        yield f"only {compared} were compared: {unread:,} bytes were not hashed, and may be others of the same length"
+    wrong = [file for file in files if not file.ok]
+    if not wrong:
+        return
+    weights = [file for file in files if is_weights(file.path)]
+    whole = sum(file.note == WHOLE for file in weights)
+    values = sum(file.status == Status.MISMATCH and file.note is None for file in weights)
+    if whole:
+        yield f"{whole:,} of {len(weights):,} weight files are whole, with headers of another revision or build"
+    if len(weights) > 1 and values == len(weights):
+        yield "every weight file has its size and another content: another revision or build rather than damage"
+    told = told_commits(root)
+    if expectation.commit and told and expectation.commit not in told:
+        commits = ", ".join(sorted(told)[:3])
+        yield f"by the notes of the Hub's client the folder is of commit {commits}, not {expectation.commit}"

@@ -1,0 +1,216 @@
+"""What a folder is held against: a source, an open checkpoint, a manifest, or a list as sha256sum writes it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from kimi_inspect.checksums import parse_checksums
+from kimi_inspect.digesting import Means
+from kimi_inspect.errors import InvalidSourceError, NoCheckpointError, OfflineError, UnsafePathError
+from kimi_inspect.fronts import has_header, read_fronts
+from kimi_inspect.journal import Journal, open_memory
+from kimi_inspect.judging import Expected
+from kimi_inspect.locating import Location, Source, is_local, locate
+from kimi_inspect.locking import lock_located, wanted_files
+from kimi_inspect.manifest import Manifest, ManifestFile
+from kimi_inspect.opening import MAX_WORKERS, Checkpoint, listed
+from kimi_inspect.reading import ReadOptions
+from kimi_inspect.sets import matching
+from kimi_inspect.sources import ListedFile, LocalFile, LocalFolder, leads_outside, read_whole
+from kimi_inspect.values import Shard
+
+__all__ = ["Against", "Expectation", "expect"]
+
+MAX_LIST_BYTES = 256 * 1024 * 1024
+
+Against = Source | Checkpoint | Manifest
+
+_LISTS = re.compile(r"sha256sums?(\.txt)?|.*\.sha256(sums?)?(\.txt)?", re.IGNORECASE)
+"""What people call a list of checksums."""
+
+
+@frozen(kw_only=True)
+class Expectation:
+    """The files that a folder should hold.
+
+    Attributes:
+        against: what to call where that is said.
+        source: where the files themselves are, or nothing that can be fetched from.
+        commit: 40 hex digits, or None.
+        files: those that are expected.
+        beside: paths of others that belong there, and were not asked for.
+        own: a file that says what is expected: it may lie in the folder and is no part of it.
+        notes: what is worth knowing of it.
+    """
+
+    against: str
+    source: str = ""
+    commit: str | None = None
+    files: tuple[Expected, ...]
+    beside: frozenset[str] = frozenset()
+    own: Path | None = None
+    notes: tuple[str, ...] = ()
+
+    def limited(self, globs: Sequence[str]) -> Expectation:
+        """Expect only the files that one of the globs fits; all without globs.
+
+        Raises:
+            NoCheckpointError: no file does: whatever the folder holds, nothing would be found wrong.
+            UnsafePathError: a path leads out of the folder.
+        """
+        for file in self.files:
+            if leads_outside(file.path.replace("\\", "_") if os.sep == "/" else file.path):
+                raise UnsafePathError("a path leaves the folder", file=self.against, actual=repr(file.path))
+        fitting = matching([ListedFile(path=file.path, size=None) for file in self.files], globs)
+        paths = {file.path for file in fitting}
+        if not paths:
+            raise NoCheckpointError("no file is expected", file=self.against, expected=", ".join(globs) or "a file")
+        rest = {file.path for file in self.files} - paths
+        return evolve(self, files=tuple(file for file in self.files if file.path in paths), beside=self.beside | rest)
+
+
+def expect(
+    against: Against,
+    root: Path,
+    means: Means,
+    *,
+    quick: bool = False,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    endpoint: str | None = None,
+) -> Expectation:
+    """Find out what a folder should hold.
+
+    Args:
+        against: what it is held against.
+        root: the folder, which cannot be its own witness.
+        means: how the files of another folder are hashed.
+        quick: digests will not be compared, so headers of a source are read.
+        revision: as for `open_checkpoint`.
+        token: as for `open_checkpoint`.
+        endpoint: as for `open_checkpoint`.
+
+    Raises:
+        SourceError: it cannot be read.
+        InvalidSourceError: it is none of these.
+        UnsafePathError: a path in it leads out of the folder.
+    """
+    if isinstance(against, Manifest):
+        return _of_manifest(against, against.source)
+    if isinstance(against, Checkpoint):
+        return _of_checkpoint(against)
+    file = (
+        None if isinstance(against, Mapping) else _list_file(os.fspath(against), is_path=not isinstance(against, str))
+    )
+    if file is not None:
+        return _of_file(file)
+    location = locate(against, revision=revision, token=token, endpoint=endpoint)
+    if isinstance(location.store, LocalFolder):
+        return _of_folder(location, location.store, against, root, means, quick=quick)
+    return _of_listing(location, means, quick=quick)
+
+
+def _list_file(source: str, *, is_path: bool) -> Path | None:
+    """Return the path of a manifest or list, if that is what a source string names."""
+    if "://" in source:
+        return None
+    path = Path(source).expanduser()
+    if path.name.endswith(".json") or _LISTS.fullmatch(path.name):
+        return path
+    local = is_path or is_local(source) or "/" not in source
+    return path if local and path.is_file() and not has_header(path.name) else None
+
+
+def _of_file(path: Path) -> Expectation:
+    data = read_whole(LocalFile(path), MAX_LIST_BYTES, str(path))
+    if data.lstrip()[:1] == b"{":
+        return evolve(_of_manifest(Manifest.from_json(data), str(path)), own=path)
+    found = parse_checksums(data, file=str(path))
+    lines = "1 line" if found.passed_over == 1 else f"{found.passed_over:,} lines"
+    return Expectation(
+        against=str(path),
+        files=tuple(Expected(path=name, sha256=digest) for name, digest in found.files),
+        own=path,
+        notes=(f"{lines} of the list are no checksums and were passed over",) if found.passed_over else (),
+    )
+
+
+def _of_manifest(manifest: Manifest, against: str) -> Expectation:
+    def expected(file: ManifestFile) -> Expected:
+        return Expected(
+            path=file.path,
+            bytes=file.bytes,
+            sha256=file.sha256,
+            git_sha1=file.git_sha1,
+            header_sha256=file.header_sha256,
+        )
+
+    files = tuple(map(expected, manifest.files))
+    return Expectation(against=against, source=manifest.source, commit=manifest.commit, files=files)
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> Expectation:
+    def expected(shard: Shard) -> Expected:
+        return Expected(
+            path=shard.path, bytes=shard.file_bytes, sha256=shard.sha256, header_bytes=shard.header_bytes or None
+        )
+
+    files = tuple(map(expected, checkpoint.shards))
+    source = checkpoint.source
+    return Expectation(against=source, source=source, commit=checkpoint.commit, files=files)
+
+
+def _of_folder(
+    location: Location, store: LocalFolder, against: Source, root: Path, means: Means, *, quick: bool
+) -> Expectation:
+    """Hash another folder, or list it where digests will not be compared."""
+    if isinstance(against, str) and not is_local(against):
+        raise OfflineError(
+            "offline mode is on, and what the Hub's cache holds is no witness of its own digests; "
+            "unset HF_HUB_OFFLINE, or verify against a manifest that `kimi-inspect lock` made",
+            file=store.source,
+        )
+    if store.root.resolve() == root.resolve():
+        raise InvalidSourceError("a folder held against itself proves nothing; name its source, or a manifest")
+    if quick:
+        return _of_listing(location, means, quick=quick)
+    # What is known of one folder is no business of the other's journal.
+    memory = open_memory(store.root if isinstance(means.memory, Journal) else None)
+    manifest = lock_located(location, [], evolve(means, memory=memory))
+    return _of_manifest(manifest, store.source)
+
+
+def _of_listing(location: Location, means: Means, *, quick: bool) -> Expectation:
+    store = location.store
+    listing = listed(location, means.notify)
+    wanted = wanted_files(location, listing)
+    headed = [file for file in wanted if has_header(file.path)] if quick else []
+    fronts = read_fronts(store, headed, ReadOptions(max_workers=MAX_WORKERS), progress=means.notify)
+
+    def expected(file: ListedFile) -> Expected:
+        return Expected(
+            path=file.path,
+            bytes=file.size,
+            sha256=file.sha256,
+            git_sha1=file.blob_id,
+            header_sha256=fronts[file.path].sha256 if file.path in fronts else None,
+        )
+
+    unread = sum(front.sha256 is None for front in fronts.values())
+    return Expectation(
+        against=store.source,
+        source=store.source,
+        commit=store.commit,
+        files=tuple(map(expected, wanted)),
+        beside=frozenset(_paths(listing) - _paths(wanted)),
+        notes=(f"{unread:,} headers could not be read at the source and were not compared",) if unread else (),
+    )
+
+
+def _paths(files: Iterable[ListedFile]) -> set[str]:
+    return {file.path for file in files}

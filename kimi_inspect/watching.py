@@ -1,0 +1,113 @@
+"""Verifies a folder while it is being downloaded: each file as soon as it is whole."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from attrs import evolve
+
+from kimi_inspect.checking import Partials, check, check_files, explained
+from kimi_inspect.digesting import Means
+from kimi_inspect.expectations import Against, expect
+from kimi_inspect.hashing import Mark
+from kimi_inspect.journal import open_memory
+from kimi_inspect.judging import Expected, by_look
+from kimi_inspect.refetching import Refetch
+from kimi_inspect.sets import as_globs
+from kimi_inspect.tree import look_at, refuse_no_folder
+from kimi_inspect.values import ProgressCallback
+from kimi_inspect.verification import FileVerification, Verification
+
+__all__ = ["watch"]
+
+INTERVAL = 2.0
+"""Seconds between two looks at the folder."""
+
+
+def watch(
+    folder: str | os.PathLike[str],
+    against: Against,
+    *,
+    seen: Callable[[FileVerification], object],
+    files: str | Sequence[str] | None = None,
+    journal: bool = True,
+    max_workers: int | None = None,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    endpoint: str | None = None,
+    progress: ProgressCallback | None = None,
+    wait: Callable[[float], object] = time.sleep,
+    interval: float = INTERVAL,
+) -> Verification:
+    """Verify the files of a folder as they arrive, until all that are expected are there.
+
+    A file is whole when it has its size, nothing shows that it is still being fetched, and it was the same at the look
+    before. One that is wrong is told at once; when it has been replaced it is checked again.
+
+    Args:
+        folder: it may still be empty.
+        against: as for `verify`.
+        seen: is told of each file when it has been checked, from this thread.
+        files: as for `verify`.
+        journal: as for `verify`.
+        max_workers: as for `verify`.
+        revision: as for `verify`.
+        token: as for `verify`.
+        endpoint: as for `verify`.
+        progress: as for `verify`.
+        wait: makes the pauses; what it raises ends the watch.
+        interval: seconds between two looks.
+
+    Returns:
+        What `verify` says in the end.
+
+    Raises:
+        KimiInspectError: as `verify`.
+    """
+    root = Path(folder).expanduser()
+    refuse_no_folder(root)
+    memory = open_memory(root if journal else None)
+    means = Means(memory=memory, max_workers=max_workers, notify=progress or (lambda _: None))
+    expectation = expect(against, root, means, revision=revision, token=token, endpoint=endpoint)
+    expectation = expectation.limited(as_globs(files))
+    refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
+    checked: dict[str, Mark] = {}
+    hashed = 0
+
+    def tell(file: FileVerification) -> None:
+        seen(explained(root, file, refetch))
+
+    before: Mapping[str, Mark] = {}
+    while True:
+        whole = _whole(root, expectation.files)
+        ready = [
+            file
+            for file in expectation.files
+            if (mark := whole.get(file.path)) and before.get(file.path) == mark != checked.get(file.path)
+        ]
+        hashed += check_files(root, ready, means, seen=tell).hashed
+        checked |= {file.path: whole[file.path] for file in ready}
+        if all(whole.get(file.path) == checked.get(file.path) is not None for file in expectation.files):
+            return _with_earlier(check(root, expectation, means, quick=False), hashed)
+        before = whole
+        wait(interval)
+
+
+def _with_earlier(found: Verification, hashed: int) -> Verification:
+    """Count what was hashed during the watch, and is only remembered in the end."""
+    remembered = max(found.bytes_remembered - hashed, 0)
+    return evolve(found, bytes_hashed=found.bytes_hashed + hashed, bytes_remembered=remembered)
+
+
+def _whole(root: Path, files: Sequence[Expected]) -> dict[str, Mark]:
+    """Return what the files are that seem to be there as a whole."""
+    partials = Partials(root)
+    found = {}
+    for file in files:
+        entry = look_at(root / file.path)
+        if entry.mark and by_look(file, entry, partial=partials.of(file, entry)) is None:
+            found[file.path] = entry.mark
+    return found
