@@ -18,7 +18,7 @@ from kimi_inspect.sources import ListedFile, LocalFolder
 from kimi_inspect.tree import UNFINISHED, Entry, kept_partials, look_at, told_commits, unreadable, walk
 from kimi_inspect.verification import HEADER_BYTES, HEADER_SHA256, FileVerification, Status, Verification, is_weights
 
-__all__ = ["Partials", "check", "check_files", "explained"]
+__all__ = ["Earlier", "Partials", "check", "check_files", "explained"]
 
 HASHED_ANYWAY = 64 * 1024 * 1024
 """A file up to this size is hashed though its header is wrong already: its digest tells more and costs nothing."""
@@ -57,18 +57,30 @@ class Checked:
     hashed: int = 0
 
 
-def check(root: Path, expectation: Expectation, means: Means, *, quick: bool) -> Verification:
+@frozen(kw_only=True)
+class Earlier:
+    """What the same call has hashed before: paths of the files, and the bytes."""
+
+    fresh: frozenset[str] = frozenset()
+    hashed: int = 0
+
+
+def check(
+    root: Path, expectation: Expectation, means: Means, *, quick: bool = False, earlier: Earlier | None = None
+) -> Verification:
     """Check all files that are expected, and name those that are not."""
+    earlier = earlier or Earlier()
     checked = check_files(root, expectation.files, means, quick=quick)
     refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
-    expected = [explained(root, file, refetch) for file in checked.files]
+    found = [evolve(file, remembered=file.remembered and file.path not in earlier.fresh) for file in checked.files]
+    expected = [explained(root, file, refetch) for file in found]
     extra = _extra(root, expectation)
     return Verification(
         folder=str(root),
         against=expectation.against,
         commit=expectation.commit,
         quick=quick,
-        bytes_hashed=checked.hashed,
+        bytes_hashed=checked.hashed + earlier.hashed,
         files=tuple(sorted([*expected, *extra], key=lambda file: file.path)),
         bytes_remembered=sum(file.bytes or 0 for file in expected if file.remembered),
         notes=(*expectation.notes, *_notes(root, expectation, expected, quick=quick)),
@@ -193,8 +205,9 @@ def _notes(root: Path, expectation: Expectation, files: Sequence[FileVerificatio
         unread = sum(file.bytes or 0 for file in files if file.status == Status.NOT_HASHED)
         compared = "sizes and headers" if any(has_header(file.path) for file in files) else "sizes"
         yield f"only {compared} were compared: {unread:,} bytes were not hashed, and may be others of the same length"
-    wrong = [file for file in files if not file.ok]
-    if not wrong:
+    if remembered := sum(file.bytes or 0 for file in files if file.remembered):
+        yield f"{remembered:,} bytes were hashed by an earlier call and not read again; without the journal they are"
+    if all(file.ok for file in files):
         return
     weights = [file for file in files if is_weights(file.path)]
     whole = sum(file.note == WHOLE for file in weights)

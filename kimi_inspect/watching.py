@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from attrs import evolve
-
-from kimi_inspect.checking import Partials, check, check_files, explained
+from kimi_inspect.checking import Earlier, Partials, check, check_files, explained
 from kimi_inspect.digesting import Means
 from kimi_inspect.expectations import Against, expect
 from kimi_inspect.hashing import Mark
@@ -75,9 +73,12 @@ def watch(
     expectation = expectation.limited(as_globs(files))
     refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
     checked: dict[str, Mark] = {}
+    fresh: set[str] = set()
     hashed = 0
 
     def tell(file: FileVerification) -> None:
+        if not file.remembered:
+            fresh.add(file.path)
         seen(explained(root, file, refetch))
 
     before: Mapping[str, Mark] = {}
@@ -91,15 +92,9 @@ def watch(
         hashed += check_files(root, ready, means, seen=tell).hashed
         checked |= {file.path: whole[file.path] for file in ready}
         if all(whole.get(file.path) == checked.get(file.path) is not None for file in expectation.files):
-            return _with_earlier(check(root, expectation, means, quick=False), hashed)
+            return check(root, expectation, means, earlier=Earlier(fresh=frozenset(fresh), hashed=hashed))
         before = whole
         wait(interval)
-
-
-def _with_earlier(found: Verification, hashed: int) -> Verification:
-    """Count what was hashed during the watch, and is only remembered in the end."""
-    remembered = max(found.bytes_remembered - hashed, 0)
-    return evolve(found, bytes_hashed=found.bytes_hashed + hashed, bytes_remembered=remembered)
 
 
 def _whole(root: Path, files: Sequence[Expected]) -> dict[str, Mark]:
