@@ -17,7 +17,9 @@ from kimi_inspect.checksums import format_checksums, parse_checksums
 
 DIGEST = "9f800cbd03848cb58ad1c9e7972be22bbabdcc40e49cc6402827e9ce10bb8357"
 
-NAMES = st.binary(min_size=1, max_size=30).filter(lambda name: not {0, ord("/")} & {*name} and name not in (b".", b".."))
+NAMES = st.binary(min_size=1, max_size=30).filter(
+    lambda name: not {0, ord("/")} & {*name} and name not in (b".", b"..")
+)
 """All that a file may be called, among it what has to be escaped."""
 
 ODD = st.lists(st.sampled_from([b"\\", b"\n", b"\r", b" ", b"*", b"a", b"(", b")", b"=", b"\xff", b"n"]), min_size=1)
@@ -60,7 +62,9 @@ def test_forms_of_a_line(line: str) -> None:
 
 
 def test_lines_of_another_form_are_counted() -> None:
-    signed = f"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{DIGEST}  a\nMD5 (a) = {DIGEST[:32]}\n\\{DIGEST}  a\\x\n"
+    signed = (
+        f"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{DIGEST}  a\nMD5 (a) = {DIGEST[:32]}\n\\{DIGEST}  a\\x\n"
+    )
     found = parse_checksums(signed.encode())
     assert (found.files, found.passed_over) == ((("a", DIGEST),), 4)
 

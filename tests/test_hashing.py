@@ -25,7 +25,9 @@ def digests(path: Path, *algorithms: str) -> dict[str, str]:
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 1 << 20, (1 << 20) + 1, SEGMENT_BYTES, SEGMENT_BYTES + 12345])
 def test_digests_are_those_of_the_programs(size: int, tmp_path: Path) -> None:
     path = tmp_path / "some file"
-    path.write_bytes(os.urandom(min(size, 1 << 20)) * (size >> 20 or 1) + b"x" * (size % (1 << 20) if size >> 20 else 0))
+    path.write_bytes(
+        os.urandom(min(size, 1 << 20)) * (size >> 20 or 1) + b"x" * (size % (1 << 20) if size >> 20 else 0)
+    )
     data = path.read_bytes()
     assert len(data) == size
     assert digests(path) == {SHA256: sha256(data), GIT_SHA1: git_sha1(data)}
