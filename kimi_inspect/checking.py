@@ -103,8 +103,9 @@ def check_files(
     for file in here:
         size = marks[file.path].size
         verdict = by_header(file, fronts[file.path], size) if file.path in fronts else None
-        hash_anyway = not quick and verdict and verdict.status == Status.MISMATCH and file.digest
-        found.add(None if hash_anyway and size <= HASHED_ANYWAY else verdict)
+        # Its digest tells more than its header alone.
+        small = not quick and file.digest is not None and size <= HASHED_ANYWAY
+        found.add(None if small and verdict is not None and verdict.status == Status.MISMATCH else verdict)
     left = [file for file in here if file.path not in found.by_path]
     hashed = 0
     if quick:
@@ -140,9 +141,8 @@ def _fronts(root: Path, files: Iterable[Expected], means: Means, *, quick: bool)
 
 def _unhashed(root: Path, file: Expected, front: Front | None, size: int) -> FileVerification:
     problem = None if front else unreadable(root / file.path)
-    if problem:
-        return by_look(file, Entry(problem=problem), partial=None) or unhashed(file, front, size)
-    return unhashed(file, front, size)
+    verdict = by_look(file, Entry(problem=problem), partial=None) if problem else None
+    return unhashed(file, front, size) if verdict is None else verdict
 
 
 def _hash(root: Path, files: Sequence[Expected], marks: Mapping[str, Mark], means: Means, found: _Found) -> int:

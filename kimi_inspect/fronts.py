@@ -13,9 +13,10 @@ from threading import Lock
 from attrs import frozen
 
 from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, TransportError
+from kimi_inspect.header import malformed
 from kimi_inspect.planning import Plan, run
 from kimi_inspect.reading import SIZES_TRIED, ReadAhead, ReadOptions, reading_gguf, workers
-from kimi_inspect.safetensors import header_length
+from kimi_inspect.safetensors import LENGTH_BYTES, header_length
 from kimi_inspect.sources import ByteSource, FileStore, ListedFile
 from kimi_inspect.values import ByteRange, Progress, ProgressCallback
 
@@ -47,7 +48,7 @@ def read_fronts(
 ) -> Mapping[str, Front]:
     """Hash the header of each file; one that cannot be read is told with its error.
 
-    A safetensors header is taken to be as long as it says, and not parsed.
+    A safetensors header is taken to be as long as it says, if it begins as one, and not parsed.
     """
     reader = _Reader(store, options)
     notify = progress or (lambda _: None)
@@ -108,6 +109,8 @@ def _safetensors(file_bytes: int, file: str, first_read: int, limit: int) -> Pla
     if file_bytes:
         data = yield ByteRange(0, min(first_read, file_bytes))
     header_bytes = header_length(data, file_bytes, file, limit)
+    if data[LENGTH_BYTES:header_bytes].lstrip()[:1] != b"{":
+        malformed("the header is no JSON object", file, offset=LENGTH_BYTES)
     state = hashlib.sha256(memoryview(data)[:header_bytes])
     if len(data) < header_bytes:
         state.update((yield ByteRange(len(data), header_bytes)))

@@ -40,7 +40,7 @@ from kimi_inspect.sidecars import refuse_other_formats
 from kimi_inspect.text import quoted
 from kimi_inspect.values import ByteRange, Finding
 
-__all__ = ["Layout", "header_length", "layout_of", "parse_header", "read_header"]
+__all__ = ["LENGTH_BYTES", "Layout", "header_length", "layout_of", "parse_header", "read_header"]
 
 LENGTH_BYTES = 8
 
