@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -151,7 +152,9 @@ def verify(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
                 for line in file_lines(file):
                     console.print(line, soft_wrap=True)
 
-            found = watching.watch(parsed.folder, parsed.against, seen=seen, progress=progress, **asked)
+            found = watching.watch(
+                parsed.folder, parsed.against, seen=seen, progress=progress, wait=time.sleep, **asked
+            )
         else:
             found = verifying.verify(parsed.folder, parsed.against, quick=parsed.quick, progress=progress, **asked)
     if parsed.json:

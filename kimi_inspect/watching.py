@@ -17,7 +17,7 @@ from kimi_inspect.refetching import Refetch
 from kimi_inspect.sets import as_globs
 from kimi_inspect.tree import look_at, refuse_no_folder
 from kimi_inspect.values import ProgressCallback
-from kimi_inspect.verification import FileVerification, Verification
+from kimi_inspect.verification import FileVerification, Status, Verification
 
 __all__ = ["watch"]
 
@@ -89,8 +89,10 @@ def watch(
             for file in expectation.files
             if (mark := whole.get(file.path)) and before.get(file.path) == mark != checked.get(file.path)
         ]
-        hashed += check_files(root, ready, means, seen=tell).hashed
-        checked |= {file.path: whole[file.path] for file in ready}
+        found = check_files(root, ready, means, seen=tell)
+        hashed += found.hashed
+        # One that changed while it was read was not whole yet.
+        checked |= {file.path: whole[file.path] for file in found.files if file.status != Status.UNFINISHED}
         if all(whole.get(file.path) == checked.get(file.path) is not None for file in expectation.files):
             return check(root, expectation, means, earlier=Earlier(fresh=frozenset(fresh), hashed=hashed))
         before = whole
