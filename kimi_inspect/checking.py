@@ -192,7 +192,7 @@ def _extra(root: Path, expectation: Expectation) -> Iterable[FileVerification]:
     known = {file.path for file in expectation.files} | expectation.beside
     own = expectation.own.resolve() if expectation.own else None
     for path in walk(root):
-        if path in known or (root / path).resolve() == own:
+        if path in known or (own and (root / path).resolve() == own):
             continue
         mark = look_at(root / path).mark
         status = Status.UNFINISHED if path.endswith(UNFINISHED) else Status.EXTRA

@@ -6,8 +6,10 @@ import os
 import threading
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from attrs import field, frozen
 
@@ -148,6 +150,27 @@ def _answer(job: Job, result: Digested, memory: Memory) -> Answer:
     return Answer(digests=dict(result.digests), hashed=result.bytes)
 
 
+class _Finished:
+    """Futures that are done, in the order in which they came to be: however many wait, none is looked at twice."""
+
+    def __init__(self) -> None:
+        self._done: SimpleQueue[Future[Digested]] = SimpleQueue()
+
+    def follow(self, future: Future[Digested]) -> Future[Digested]:
+        """Give a future back when it is done."""
+        future.add_done_callback(self._done.put)
+        return future
+
+    def some(self, seconds: float | None) -> list[Future[Digested]]:
+        """Return those that are done since the last call; wait for one, for ever if `seconds` is None."""
+        found: list[Future[Digested]] = []
+        with suppress(Empty):
+            found.append(self._done.get(timeout=seconds))
+            while True:
+                found.append(self._done.get_nowait())
+        return found
+
+
 def _processors() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -156,13 +179,14 @@ def _processors() -> int:
 def _here(jobs: Sequence[Job], means: Means, meter: _Meter) -> Iterator[tuple[Job, Answer]]:
     pool = ThreadPoolExecutor(means.max_workers or _processors(), thread_name_prefix="kimi-inspect")
     try:
-        pending = {pool.submit(digest_file, job.task(), meter.add): job for job in jobs}
+        finished = _Finished()
+        pending = {finished.follow(pool.submit(digest_file, job.task(), meter.add)): job for job in jobs}
         while pending:
-            finished, _ = wait(pending, GLANCE, FIRST_COMPLETED)
-            if not finished:
+            futures = finished.some(GLANCE)
+            if not futures:
                 meter.report()
             # All of them are remembered before anybody is told, who may end it all.
-            done = [(pending.pop(future), future.result()) for future in finished]
+            done = [(pending.pop(future), future.result()) for future in futures]
             for job, answer in [(job, _answer(job, result, means.memory)) for job, result in done]:
                 meter.report(job.path)
                 yield job, answer
@@ -176,20 +200,23 @@ def _elsewhere(
 ) -> Generator[tuple[Job, Answer], None, Sequence[Job]]:
     """Let an executor hash; return what it could not do."""
     left: list[Job] = []
+    finished = _Finished()
     pending: dict[Future[Digested], tuple[Job, int]] = {}
 
     def give(job: Job, tries: int) -> None:
         try:
-            pending[executor.submit(digest_file, job.task())] = (job, tries)
+            future = executor.submit(digest_file, job.task())
         except Exception:  # noqa: BLE001 - a pool that is broken or closed says so in words of its own
             left.append(job)
+        else:
+            pending[future] = (job, tries)
+            finished.follow(future)
 
     try:
         for job in jobs:
             give(job, 1)
         while pending:
-            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-            for future in finished:
+            for future in finished.some(None):
                 job, tries = pending.pop(future)
                 result = _result(future, job)
                 if result is None and tries < TRIES:

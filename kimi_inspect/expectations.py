@@ -11,7 +11,15 @@ from attrs import evolve, frozen
 
 from kimi_inspect.checksums import parse_checksums
 from kimi_inspect.digesting import Means
-from kimi_inspect.errors import InvalidSourceError, NoCheckpointError, OfflineError, UnsafePathError
+from kimi_inspect.errors import (
+    AuthenticationError,
+    GatedRepositoryError,
+    InvalidSourceError,
+    NoCheckpointError,
+    OfflineError,
+    SourceError,
+    UnsafePathError,
+)
 from kimi_inspect.fronts import has_header, read_fronts
 from kimi_inspect.journal import Journal, open_memory
 from kimi_inspect.judging import Expected
@@ -29,6 +37,8 @@ __all__ = ["Against", "Expectation", "expect"]
 MAX_LIST_BYTES = 256 * 1024 * 1024
 
 Against = Source | Checkpoint | Manifest
+
+_NO_ACCESS = (AuthenticationError, GatedRepositoryError)
 
 _LISTS = re.compile(r"sha256sums?(\.txt)?|.*\.sha256(sums?)?(\.txt)?", re.IGNORECASE)
 """What people call a list of checksums."""
@@ -191,6 +201,11 @@ def _of_listing(location: Location, means: Means, *, quick: bool) -> Expectation
     wanted = wanted_files(location, listing)
     headed = [file for file in wanted if has_header(file.path)] if quick else []
     fronts = read_fronts(store, headed, ReadOptions(max_workers=MAX_WORKERS), progress=means.notify)
+
+    for front in fronts.values():
+        # What nobody may see is told as unknown; any other trouble would leave the result saying less than it seems.
+        if isinstance(front.error, SourceError) and not isinstance(front.error, _NO_ACCESS):
+            raise front.error
 
     def expected(file: ListedFile) -> Expected:
         return Expected(

@@ -10,7 +10,7 @@ from stat import S_ISDIR, S_ISREG
 
 from attrs import frozen
 
-from kimi_inspect.errors import SourceFileNotFoundError, TransportError
+from kimi_inspect.errors import InvalidSourceError, SourceFileNotFoundError, TransportError
 from kimi_inspect.hashing import Mark
 
 __all__ = ["UNFINISHED", "Entry", "kept_partials", "look_at", "refuse_no_folder", "told_commits", "unreadable", "walk"]
@@ -62,9 +62,11 @@ def refuse_no_folder(folder: Path) -> None:
     Raises:
         SourceFileNotFoundError: there is none.
         TransportError: it is a file, or may not be read.
+        InvalidSourceError: it is the Hub's cache of a repository, in which the files lie in snapshots.
     """
     try:
-        os.scandir(folder).close()
+        with os.scandir(folder) as inside:
+            names = {item.name for item in inside}
     except FileNotFoundError:
         raise SourceFileNotFoundError("there is no such folder", file=str(folder)) from None
     except NotADirectoryError:
@@ -73,6 +75,9 @@ def refuse_no_folder(folder: Path) -> None:
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
         raise TransportError(problem, file=str(folder), retryable=False) from None
+    if {"blobs", "snapshots", "refs"} <= names:
+        problem = "the folder of a repository in the Hub's cache; give one of its snapshots"
+        raise InvalidSourceError(problem, file=str(folder), expected=str(folder / "snapshots" / "<commit>"))
 
 
 def walk(root: Path) -> Iterator[str]:

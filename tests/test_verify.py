@@ -35,7 +35,7 @@ import kimi_inspect as ki
 from kimi_inspect import Status, Verification
 from kimi_inspect.checksums import format_checksums
 from kimi_inspect.hashing import Digested, DigestTask, digest_file
-from kimi_inspect.testing import LoopbackHub, LoopbackModelScope, Repository
+from kimi_inspect.testing import LoopbackHub, LoopbackModelScope, Repository, faults
 
 FILES = small_kimi()
 ALL_OK = dict.fromkeys(FILES, "ok")
@@ -267,6 +267,12 @@ def test_quick_on_masked_digests(folder: Path) -> None:
     assert f"{SHARDS} headers could not be read at the source and were not compared" in found.notes
 
 
+def test_quick_does_not_pass_over_headers_that_come_to_nothing(folder: Path, hub: LoopbackHub) -> None:
+    hub.play(faults.wrong_commit(), path=shard_name(2), times=None)
+    with pytest.raises(ki.SourceError):
+        ki.verify(folder, REPO, endpoint=hub.endpoint, quick=True)
+
+
 def test_against_an_open_checkpoint(folder: Path, hub: LoopbackHub) -> None:
     checkpoint = ki.open_checkpoint(REPO, endpoint=hub.endpoint)
     found = ki.verify(folder, checkpoint)
@@ -351,6 +357,12 @@ def test_no_folder(tmp_path: Path, folder: Path) -> None:
         ki.verify(tmp_path / "none", manifest)
     with pytest.raises(ki.TransportError, match="a file, not a folder"):
         ki.verify(folder / "config.json", manifest)
+
+
+def test_the_cache_of_a_repository_is_no_folder_of_files(tmp_path: Path, folder: Path) -> None:
+    cache = write(tmp_path / "models--a--b", {"blobs/x": b"", "refs/main": b"", "snapshots/x/y": b""})
+    with pytest.raises(ki.InvalidSourceError, match="give one of its snapshots"):
+        ki.verify(cache, ki.lock(folder))
 
 
 def test_the_list_may_lie_in_the_folder(folder: Path) -> None:

@@ -117,7 +117,7 @@ def test_interrupted(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kimi_inspect.digesting.wait", interrupt)
+    monkeypatch.setattr("kimi_inspect.digesting.digest_file", interrupt)
     assert main(["verify", str(folder), "--against", str(manifest)]) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 

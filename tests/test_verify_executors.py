@@ -19,7 +19,6 @@ from kimi_inspect.hashing import Digested, DigestTask, digest_file
 
 FILES = small_kimi()
 TOTAL = sum(map(len, FILES.values()))
-SENTENCE = "KIMI_INSPECT_TEST_SENTENCE"
 
 
 @pytest.fixture
@@ -160,73 +159,3 @@ def test_a_process_that_dies(folder: Path, manifest: ki.Manifest, processes: Pro
     processes.submit(os.kill, processes.submit(os.getpid).result(), signal.SIGKILL)
     found = ki.verify(folder, manifest, executor=processes)
     assert (found.ok, found.bytes_hashed) == (True, TOTAL)
-
-
-# dask.distributed, an extra: a cluster on this machine
-
-distributed = pytest.importorskip("distributed")
-
-pytestmark_dask = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    place = tmp_path_factory.mktemp("dask")
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with (
-        distributed.LocalCluster(**options, local_directory=str(place), host="127.0.0.1") as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
-
-
-@pytestmark_dask
-def test_a_cluster(folder: Path, manifest: ki.Manifest, client: Any) -> None:
-    (folder / shard_name(2)).write_bytes(flipped(FILES[shard_name(2)], -2))
-    found = ki.verify(folder, manifest, executor=client.get_executor())
-    assert statuses(found.files) == dict.fromkeys(FILES, "ok") | {shard_name(2): "mismatch"}
-    assert found.bytes_hashed == TOTAL
-
-
-@pytestmark_dask
-def test_a_cluster_does_not_give_kept_results(folder: Path, manifest: ki.Manifest, client: Any) -> None:
-    """Dask takes a call with equal arguments for the same call; a file that has changed since is another."""
-    executor = client.get_executor()
-    assert ki.verify(folder, manifest, executor=executor, journal=False).ok
-    (folder / shard_name(2)).write_bytes(flipped(FILES[shard_name(2)], -2))
-    assert not ki.verify(folder, manifest, executor=executor, journal=False).ok
-
-
-def die_once(path: str) -> None:
-    """End the worker that runs this, the first time."""
-    try:
-        Path(path).touch(exist_ok=False)
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytestmark_dask
-def test_a_worker_of_the_cluster_that_dies(folder: Path, manifest: ki.Manifest, client: Any, tmp_path: Path) -> None:
-    """The scheduler gives its files to another worker."""
-    doomed = client.submit(die_once, str(tmp_path / "died"), pure=False)
-    found = ki.verify(folder, manifest, executor=client.get_executor())
-    doomed.result(timeout=60)
-    assert (tmp_path / "died").exists()
-    assert (found.ok, found.bytes_hashed) == (True, TOTAL)
-
-
-@pytestmark_dask
-def test_a_worker_that_dies_of_every_file(folder: Path, manifest: ki.Manifest, client: Any) -> None:
-    """KilledWorker is what the scheduler says of a task that it gives up."""
-
-    class Killing(Played):
-        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            error = distributed.KilledWorker("digest_file", client.scheduler_info()["workers"], 3)
-            return Played(lambda *_: _raise(error)).submit(fn, *args, **kwargs)
-
-    assert ki.verify(folder, manifest, executor=Killing(well)).ok
-
-
-def _raise(error: Exception) -> Digested:
-    raise error
