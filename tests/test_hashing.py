@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from verified import git_sha1, sha256
 
+import kimi_inspect as ki
 from kimi_inspect.hashing import GIT_SHA1, SEGMENT_BYTES, SHA256, Digested, DigestTask, digest_file
 
 BOTH = (SHA256, GIT_SHA1)
@@ -144,3 +146,29 @@ def test_a_worker_imports_little() -> None:
     code = "import sys, kimi_inspect.hashing; print([n for n in sys.modules if n in ('numpy', 'huggingface_hub')])"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+MEMORY = """
+import sys
+import kimi_inspect as ki
+found = ki.verify(sys.argv[1], ki.Manifest.from_json(open(sys.argv[2]).read()), max_workers=4, journal=False)
+assert found.ok, found
+with open("/proc/self/status") as status:
+    print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read where Linux tells it")
+def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    zeros = 96 << 20
+    digest = hashlib.sha256(bytes(zeros)).hexdigest()
+    files = [ki.ManifestFile(path=f"{number}.safetensors", bytes=zeros, sha256=digest) for number in range(6)]
+    for file in files:
+        with (folder / file.path).open("wb") as stream:
+            stream.truncate(zeros)
+    (tmp_path / "kimi.json").write_text(ki.Manifest(source="x", files=tuple(files)).to_json())
+    command = [sys.executable, "-c", MEMORY, str(folder), str(tmp_path / "kimi.json")]
+    kilobytes = int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    assert kilobytes * 1024 < 120_000_000
