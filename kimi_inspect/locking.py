@@ -92,7 +92,7 @@ def lock_located(location: Location, globs: Sequence[str], means: Means, *, leav
     digests = _hashed(store.root, wanted, means) if isinstance(store, LocalFolder) else _small(store, wanted)
     told = [file if local or file.size is not None else _sized(store, file) for file in wanted]
     return Manifest(
-        source=store.source,
+        source=_honest(store),
         commit=store.commit,
         created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         files=tuple(
@@ -106,6 +106,13 @@ def lock_located(location: Location, globs: Sequence[str], means: Means, *, leav
             for file in sorted(told, key=lambda file: file.path)
         ),
     )
+
+
+def _honest(store: FileStore) -> str:
+    """Return what to call a source: of what the Hub's cache holds, offline, the place, for nobody has asked the Hub."""
+    if isinstance(store, LocalFolder) and not Path(store.source).absolute().is_relative_to(store.root.absolute()):
+        return str(store.root)
+    return store.source
 
 
 def wanted_files(location: Location, listing: Sequence[ListedFile]) -> Sequence[ListedFile]:

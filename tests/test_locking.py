@@ -128,6 +128,28 @@ def test_a_dangling_link_is_refused(tmp_path: Path) -> None:
         ki.lock(folder)
 
 
+def test_offline_it_is_the_cache_that_is_locked(monkeypatch: pytest.MonkeyPatch, clean_environment: Path) -> None:
+    """The manifest does not say that the Hub has these digests: nobody has asked it."""
+    cache = clean_environment / "hub" / "models--acme--tiny-kimi"
+    commit = "c" * 40
+    snapshot = write(cache / "snapshots" / commit, FILES)
+    write(cache / "refs", {"main": commit.encode()})
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    manifest = ki.lock(REPO)
+    assert (manifest.source, manifest.commit) == (str(snapshot), commit)
+    assert list(manifest.files) == expected(FILES)
+
+
+def test_an_audit_takes_what_lock_makes(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", FILES)
+    manifest = ki.lock(folder)
+    write(folder, {shard_name(1): flipped(FILES[shard_name(1)], 20)})
+    found = ki.audit(folder, manifest)
+    assert found.verdict != ki.Verdict.IDENTICAL
+    with LoopbackHub([Repository(REPO, FILES)]) as hub:
+        assert ki.audit(REPO, manifest, endpoint=hub.endpoint).verdict == ki.Verdict.IDENTICAL
+
+
 def test_json_there_and_back(tmp_path: Path) -> None:
     manifest = ki.lock(write(tmp_path, FILES))
     document = json.loads(manifest.to_json())
