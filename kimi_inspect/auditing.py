@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Unpack
 
 from kimi_inspect.claims import claims_of, label_findings
 from kimi_inspect.config_audit import compare_with_config
+from kimi_inspect.errors import KimiInspectError
 from kimi_inspect.findings import finding, in_order
 from kimi_inspect.identity import identify, identity_findings
 from kimi_inspect.loaders import loaders_of
@@ -44,15 +46,18 @@ def audit(
             `token` and `endpoint` where one of the two is on ModelScope and the other is not.
 
     Raises:
-        KimiInspectError: one of them cannot be read; errors as of `open_checkpoint`.
+        KimiInspectError: one of them cannot be read; errors as of `open_checkpoint`, with a note that says which.
     """
-    subject = subject_of(candidate, options)
-    reference = None if against is None else reference_of(against, options, candidate=candidate)
+    with _reading("candidate"):
+        subject = subject_of(candidate, options)
+    with _reading("reference"):
+        reference = None if against is None else reference_of(against, options, candidate=candidate)
     files = _manifest_files(reference, subject)
     identity = identify(subject.digests, _digests(reference, files))
     if identity and identity.relation is Relation.IDENTICAL and subject.store is not None:
         return _identical(subject, reference, identity)
-    checkpoint, its = _opened(subject, reference, identity)
+    with _reading("candidate"):
+        checkpoint, its = _opened(subject, reference, identity)
     report = summarize(checkpoint)
     experts = _fuller(its, report)
     own = [*checkpoint.findings, *label_findings(checkpoint, report, reference_experts=experts)]
@@ -84,6 +89,17 @@ def audit(
         reference_parameters=its.parameters if its else None,
         traffic=_cost(subject, reference, checkpoint),
     )
+
+
+@contextmanager
+def _reading(role: str) -> Iterator[None]:
+    """Let an error say which of the two could not be read."""
+    try:
+        yield
+    except KimiInspectError as error:
+        if not getattr(error, "__notes__", ()):
+            error.add_note(f"while reading the {role}")
+        raise
 
 
 def _manifest_files(reference: Reference | None, subject: Subject) -> Mapping[str, ManifestFile]:
@@ -156,8 +172,10 @@ def _opened(subject: Subject, reference: Reference | None, identity: Identity | 
         return subject.open(), None
     if all(path.endswith(".gguf") for path in subject.digests):
         checkpoint = subject.open()
-        return checkpoint, _side(reference.open(), gguf_architecture(checkpoint), identity)
-    its = _side(reference.open(), None, identity)
+        with _reading("reference"):
+            return checkpoint, _side(reference.open(), gguf_architecture(checkpoint), identity)
+    with _reading("reference"):
+        its = _side(reference.open(), None, identity)
     return subject.open(), its
 
 

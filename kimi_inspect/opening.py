@@ -29,6 +29,7 @@ from kimi_inspect.values import Companion, Finding, Progress, ProgressCallback, 
 from kimi_inspect.wholeness import missing_shards, split_findings
 
 __all__ = [
+    "UNREAD",
     "Checkpoint",
     "Listing",
     "OpenOptions",
@@ -43,7 +44,10 @@ __all__ = [
 MAX_WORKERS = 16
 """Requests under way at a time."""
 
-INCOMPLETE = frozenset({"shard-missing", "shard-unreadable", "truncated"})
+UNREAD = frozenset({"shard-missing", "shard-unreadable"})
+"""Findings of a checkpoint of which not every header was read: what else it lacks is not known then."""
+
+INCOMPLETE = UNREAD | {"truncated"}
 """Findings that mean that not all of the checkpoint is there."""
 
 
@@ -307,9 +311,9 @@ def _set_findings(
     """Return what the set as a whole says of itself that is not so; of a part of one nothing is said."""
     more: list[Finding] = []
     if found.chosen.format == "gguf":
-        whole = not found.partial and not any(item.code in ("shard-missing", "shard-unreadable") for item in told)
+        whole = not found.partial and not any(item.code in UNREAD for item in told)
         more += _gguf_findings(own, meaning.table, metadata, whole=whole)
-    if found.partial or any(item.code in INCOMPLETE for item in [*told, *more]):
+    if found.partial or any(item.code in UNREAD for item in [*told, *more]):
         return more
     lacks = find_lacks(
         meaning,

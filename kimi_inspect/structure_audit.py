@@ -7,14 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from kimi_inspect.difference_findings import difference_findings, kept_of, requantization_findings, requantizations_of
 from kimi_inspect.differences import Differences, differences_of
 from kimi_inspect.findings import finding
+from kimi_inspect.opening import UNREAD
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.sides import Side, same_family
 from kimi_inspect.values import Finding
 
 __all__ = ["compare_structure"]
-
-PARTIAL = frozenset({"shard-missing", "shard-unreadable"})
-"""Findings of a checkpoint of which not every header was read: what it lacks is not known then."""
 
 DIFFERENT = frozenset({"architecture-mismatch", "parameters-differ", "shape-differs"})
 
@@ -40,7 +38,7 @@ def compare_structure(
     differences = differences_of(
         its.units, mine.units, tied=bool(its.tied), converted=mine.weights_format != its.weights_format
     )
-    if partial or codes & PARTIAL:
+    if partial or codes & UNREAD:
         differences = Differences(pairs=differences.pairs, misfits=differences.misfits)
     found = [*_mismatch(mine, its, differences)]
     shared = len(differences.pairs) + len(differences.misfits)
