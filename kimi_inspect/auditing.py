@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
+from kimi_inspect.causes import apart, but_for
 from kimi_inspect.claims import claims_of, label_findings
 from kimi_inspect.config_audit import compare_with_config
 from kimi_inspect.errors import KimiInspectError
@@ -72,12 +73,13 @@ def audit(
         mine = _side(checkpoint, its.architecture, identity)
         alike = frozenset(path for path, layout in mine.layouts.items() if its.layouts.get(path) == layout)
         outcome = compare_structure(mine, its, own, partial=partial, alike=alike)
+    more = outcome.findings if outcome else ()
     shown = identity_findings(identity, alike) if identity else ()
     return Audit(
         candidate=checkpoint.source,
         against=_name(reference),
         verdict=verdict_of(own, outcome, identity),
-        findings=in_order(_narrowed([*own, *shown, *(outcome.findings if outcome else ())])),
+        findings=in_order(apart([*but_for(own, more, checkpoint.tensors), *shown, *more])),
         identical_shards=len(identity.equal) if identity else 0,
         shard_count=len(subject.digests) or len(checkpoint.shards),
         report=report,
@@ -198,9 +200,3 @@ def _claims(subject: Subject, checkpoint: Checkpoint, report: Report, experts: i
         index_total=subject.index_total(),
         reference_experts=experts,
     )
-
-
-def _narrowed(found: Sequence[Finding]) -> list[Finding]:
-    """Leave out a wrong count of tensors where the tensors that are missing are told by name."""
-    named = sum(item.count for item in found if item.code == "tensor-missing")
-    return [item for item in found if not (named and item.code == "tensor-total-wrong")]

@@ -39,6 +39,7 @@ class Unit:
             and where several tensors make one thing.
         uneven: its weights are of several shapes.
         example: name of its first tensor.
+        shard: path of the file that holds that.
     """
 
     component: Component
@@ -53,6 +54,7 @@ class Unit:
     shape: tuple[int, ...] | None
     uneven: bool = False
     example: str
+    shard: str
 
     @property
     def encoding(self) -> str:
@@ -125,6 +127,7 @@ def _unit(table: TensorTable, parts: Sequence[_Part], *, place: str, number: int
         shape=shapes.pop() if len(shapes) == 1 and alone else None,
         uneven=len(shapes) > 1,
         example=table.name_of(row),
+        shard=columns.paths[columns.shard[row]],
     )
 
 

@@ -16,9 +16,6 @@ __all__ = ["compare_structure"]
 
 DIFFERENT = frozenset({"architecture-mismatch", "parameters-differ", "shape-differs"})
 
-MIN_SHARED = 0.5
-"""Share of the reference's places that have to be there for the rest to be told one by one."""
-
 
 def compare_structure(
     mine: Side, its: Side, own: Sequence[Finding], *, partial: bool, alike: Collection[str]
@@ -39,10 +36,9 @@ def compare_structure(
         its.units, mine.units, tied=bool(its.tied), converted=mine.weights_format != its.weights_format
     )
     if partial or codes & UNREAD:
-        differences = Differences(pairs=differences.pairs, misfits=differences.misfits)
+        differences = _of_what_is_there(differences, mine, its)
     found = [*_mismatch(mine, its, differences)]
-    shared = len(differences.pairs) + len(differences.misfits)
-    if not found or shared >= MIN_SHARED * len(its.units):
+    if not _is_other(differences):
         found += difference_findings(differences, own, sides=mine.companions)
     requantizations = requantizations_of(differences)
     return Outcome(
@@ -55,12 +51,28 @@ def compare_structure(
     )
 
 
+def _of_what_is_there(differences: Differences, mine: Side, its: Side) -> Differences:
+    """Leave out what shards that were not read may hold.
+
+    Where the candidate's shards are some of the reference's, by their names, those that were read have to hold what
+    the reference has in them. Of experts that lie apart, some may be in other shards.
+    """
+    missing = [unit for unit in differences.missing if mine.paths <= its.paths and unit.shard in mine.paths]
+    misfits = [pair for pair in differences.misfits if pair.reference.tensors == pair.candidate.tensors]
+    return Differences(pairs=differences.pairs, misfits=tuple(misfits), missing=tuple(missing))
+
+
 def _mismatch(mine: Side, its: Side, differences: Differences) -> Iterator[Finding]:
     """Find that the two are of different families, by their names and by what they hold.
 
     GGUF has one architecture for many families, and names of its own for some. Under names that are not known for the
     same, a build in another format that holds all the same is the same.
     """
+    if _is_other(differences):
+        fitting, places = len(differences.pairs), len(its.units)
+        message = f"of {places:,} places of the reference {fitting:,} hold as many values; it is another model"
+        yield finding("architecture-mismatch", "model", message, expected=_named(its), actual=_named(mine))
+        return
     if not mine.families or not its.families or same_family(mine.families, its.families):
         return
     other = differences.missing or differences.added or differences.misfits
@@ -68,3 +80,12 @@ def _mismatch(mine: Side, its: Side, differences: Differences) -> Iterator[Findi
         return
     message = f"of the family {mine.families[0]}; the reference is {its.families[0]}"
     yield finding("architecture-mismatch", "model", message, expected=its.families[0], actual=mine.families[0])
+
+
+def _is_other(differences: Differences) -> bool:
+    """Whether more is of another size, or has no counterpart, than is the same."""
+    return len(differences.misfits) + len(differences.added) > len(differences.pairs)
+
+
+def _named(side: Side) -> str | None:
+    return side.families[0] if side.families else None
