@@ -26,7 +26,12 @@ PIECE = 1 << 20
 
 
 def index_findings(
-    store: FileStore, chosen: FileSet, read: Sequence[ReadShard], table: TensorTable, listing: Sequence[ListedFile]
+    store: FileStore,
+    chosen: FileSet,
+    read: Sequence[ReadShard],
+    table: TensorTable,
+    listing: Sequence[ListedFile],
+    found: Sequence[Finding] = (),
 ) -> Iterator[Finding]:
     """Yield what the indexes of a set say and its headers do not, and the other way round.
 
@@ -36,6 +41,7 @@ def index_findings(
         read: its shards.
         table: all tensors.
         listing: all files.
+        found: what is found without the indexes, and is not told again.
     """
     listed = {file.path for file in listing}
     for index in _indexes(chosen, listing):
@@ -47,7 +53,7 @@ def index_findings(
         whole = len(shards) == len(there)
         try:
             pieces = _pieces(store.open(index))
-            yield from check_index(pieces, path, tensors, listed=listed, shards=shards, whole=whole)
+            yield from check_index(pieces, path, tensors, listed=listed, shards=shards, whole=whole, found=found)
         except SourceError as error:
             message = f"the index cannot be read: {error.problem}; what it promises is not known"
             yield finding("index-unreadable", path, message, file=path)

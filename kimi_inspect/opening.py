@@ -8,6 +8,7 @@ from typing import Any, TypedDict, cast
 from attrs import evolve, field, frozen
 
 from kimi_inspect.caching import HeaderCache, cache_folder
+from kimi_inspect.causes import apart
 from kimi_inspect.choosing import Found, find_files, read_config, sorted_listing
 from kimi_inspect.companions import IMATRIX, SideFile, chosen_sides, companions_of, role_of
 from kimi_inspect.completeness import find_lacks
@@ -224,7 +225,7 @@ def open_listed(location: Location, listing: Sequence[ListedFile], asked: OpenOp
     checkpoint = _checkpoint(store, found, counted, read, config, findings)
     if found.partial or not (asked.get("check_index") or store.origin is None):
         return checkpoint
-    stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing)
+    stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing, checkpoint.findings)
     return evolve(checkpoint, findings=in_order([*checkpoint.findings, *stale]), traffic=store.traffic)
 
 
@@ -280,7 +281,7 @@ def _checkpoint(
             metadata.setdefault(key, value)
     architecture = _architecture(metadata, config, chosen.format)
     told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
-    told += _set_findings(found, own, meaning, config, metadata, told)
+    told = apart([*told, *_set_findings(found, own, meaning, config, metadata, told)])
     return Checkpoint(
         source=store.source,
         commit=store.commit,
