@@ -60,13 +60,13 @@ class LayerExperts:
         return missing
 
 
-def experts_by_layer(table: TensorTable) -> list[LayerExperts]:
-    """Count the experts of every layer that has any, or a router."""
+def experts_by_layer(table: TensorTable, *, routers: bool = True) -> list[LayerExperts]:
+    """Count the experts of every layer that has any, or a router; without `routers`, these are not looked at."""
     columns = table.columns
     routed = (columns.component == COMPONENTS.index(Component.ROUTED_EXPERTS)) & (columns.layer >= 0)
     weights = np.array([look.role is Role.WEIGHT for look in columns.looks] or [False])[columns.look]
     numbered = _numbered(columns.layer, columns.expert, routed & weights & (columns.expert >= 0))
-    rows = _router_rows(table)
+    rows = _router_rows(table) if routers else {}
     fused = np.flatnonzero(routed & weights & (columns.expert < 0) & (columns.experts >= 0))
     counts: dict[int, list[int]] = {}
     for layer, count in zip(columns.layer[fused].tolist(), columns.experts[fused].tolist(), strict=True):

@@ -83,8 +83,11 @@ def _mismatch(mine: Side, its: Side, differences: Differences) -> Iterator[Findi
 
 
 def _is_other(differences: Differences) -> bool:
-    """Whether more is of another size, or has no counterpart, than is the same."""
-    return len(differences.misfits) + len(differences.added) > len(differences.pairs)
+    """Whether more is of another size, or has no counterpart, than is the same; whole components aside."""
+    of_both = {unit.component for unit in differences.missing}
+    of_both |= {pair.reference.component for pair in (*differences.pairs, *differences.misfits)}
+    added = sum(unit.component in of_both for unit in differences.added)
+    return len(differences.misfits) + added > len(differences.pairs)
 
 
 def _named(side: Side) -> str | None:

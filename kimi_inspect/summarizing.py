@@ -122,7 +122,7 @@ def _by_layer(cells: Iterable[_Cell]) -> tuple[LayerRow, ...]:
 
 
 def _census(checkpoint: Checkpoint) -> ExpertCensus | None:
-    counts = [one.count for one in experts_by_layer(checkpoint.tensors) if one.count]
+    counts = [one.count for one in experts_by_layer(checkpoint.tensors, routers=False) if one.count]
     if not counts:
         return None
     facts = facts_of(checkpoint.config, checkpoint.metadata, weights_format=checkpoint.format)
