@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
+from attrs import evolve, frozen
+
 from kimi_inspect.causes import apart, but_for
 from kimi_inspect.claims import claims_of, label_findings
 from kimi_inspect.config_audit import compare_with_config
@@ -30,6 +32,29 @@ from kimi_inspect.verdict import Audit, Claim, Identity, Relation
 __all__ = ["audit"]
 
 
+@frozen(kw_only=True, eq=False)
+class _Case:
+    """A candidate and its reference, both listed.
+
+    Attributes:
+        files: weight files of a manifest that is the reference; else none.
+        identity: the digests of both compared, or None.
+        partial: the candidate is a part of a set, chosen on purpose.
+    """
+
+    subject: Subject
+    reference: Reference | None
+    files: Mapping[str, ManifestFile]
+    identity: Identity | None
+    partial: bool
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether no header has to be read."""
+        is_open = self.subject.store is None
+        return self.identity is not None and self.identity.relation is Relation.IDENTICAL and not is_open
+
+
 def audit(
     candidate: Source | Checkpoint,
     against: Source | Checkpoint | Manifest | None = None,
@@ -49,48 +74,27 @@ def audit(
     Raises:
         KimiInspectError: one of them cannot be read; errors as of `open_checkpoint`, with a note that says which.
     """
+    case = _listed(candidate, against, options)
+    return _identical(case) if case.is_identical else _by_headers(case)
+
+
+def _listed(
+    candidate: Source | Checkpoint, against: Source | Checkpoint | Manifest | None, options: OpenOptions
+) -> _Case:
     with _reading("candidate"):
         subject = subject_of(candidate, options)
     with _reading("reference"):
         reference = None if against is None else reference_of(against, options, candidate=candidate)
-    files = _manifest_files(reference, subject)
-    identity = identify(subject.digests, _digests(reference, files))
-    if identity and identity.relation is Relation.IDENTICAL and subject.store is not None:
-        return _identical(subject, reference, identity)
-    with _reading("candidate"):
-        checkpoint, its = _opened(subject, reference, identity)
-    report = summarize(checkpoint)
-    experts = _fuller(its, report)
-    own = [*checkpoint.findings, *label_findings(checkpoint, report, reference_experts=experts)]
+    files: Mapping[str, ManifestFile] = {}
+    digests: Mapping[str, str | None] = {}
+    if isinstance(reference, Manifest):
+        files = weights_of(reference, subject.digests, subject.digests.values())
+        digests = {path: file.sha256 for path, file in files.items()}
+    elif isinstance(reference, Subject):
+        digests = reference.digests
+    identity = identify(subject.digests, digests)
     partial = bool(options.get("files"))
-    alike: frozenset[str] = frozenset()
-    outcome: Outcome | None = None
-    if isinstance(reference, Config):
-        outcome = compare_with_config(checkpoint, reference, partial=partial)
-    elif isinstance(reference, Manifest):
-        outcome, alike = compare_with_manifest(checkpoint, files, identity, subject.front)
-    elif its is not None:
-        mine = _side(checkpoint, its.architecture, identity)
-        alike = frozenset(path for path, layout in mine.layouts.items() if its.layouts.get(path) == layout)
-        outcome = compare_structure(mine, its, own, partial=partial, alike=alike)
-    more = outcome.findings if outcome else ()
-    shown = identity_findings(identity, alike) if identity else ()
-    return Audit(
-        candidate=checkpoint.source,
-        against=_name(reference),
-        verdict=verdict_of(own, outcome, identity),
-        findings=in_order(apart([*but_for(own, more, checkpoint.tensors), *shown, *more])),
-        identical_shards=len(identity.equal) if identity else 0,
-        shard_count=len(subject.digests) or len(checkpoint.shards),
-        report=report,
-        identity=identity,
-        requantizations=outcome.requantizations if outcome else (),
-        kept=outcome.kept if outcome else (),
-        claims=_claims(subject, checkpoint, report, experts),
-        loaders=loaders_of(checkpoint, report),
-        reference_parameters=its.parameters if its else None,
-        traffic=_cost(subject, reference, checkpoint),
-    )
+    return _Case(subject=subject, reference=reference, files=files, identity=identity, partial=partial)
 
 
 @contextmanager
@@ -104,44 +108,12 @@ def _reading(role: str) -> Iterator[None]:
         raise
 
 
-def _manifest_files(reference: Reference | None, subject: Subject) -> Mapping[str, ManifestFile]:
-    if not isinstance(reference, Manifest):
-        return {}
-    return weights_of(reference, subject.digests, subject.digests.values())
-
-
-def _digests(reference: Reference | None, files: Mapping[str, ManifestFile]) -> Mapping[str, str | None]:
-    if isinstance(reference, Subject):
-        return reference.digests
-    return {path: file.sha256 for path, file in files.items()}
-
-
-def _name(reference: Reference | None) -> str | None:
-    return reference.source if reference else None
-
-
-def _cost(subject: Subject, reference: Reference | None, checkpoint: Checkpoint | None) -> Traffic:
-    """Add up what both sources have cost."""
-    parts = [subject.traffic] if subject.store or checkpoint is None else [checkpoint.traffic]
-    parts += [reference.traffic] if isinstance(reference, Subject) else []
-    return Traffic(requests=sum(part.requests for part in parts), bytes_read=sum(part.bytes_read for part in parts))
-
-
-def _identical(subject: Subject, reference: Reference | None, identity: Identity) -> Audit:
+def _identical(case: _Case) -> Audit:
     """Make the audit of a checkpoint whose files are the reference's; no header is read for it."""
-    listing = reference.listing if isinstance(reference, Subject) else ()
-    found = [*identity_findings(identity), *_beside(subject.listing, listing, identity)]
-    return Audit(
-        candidate=subject.source,
-        against=_name(reference),
-        verdict=verdict_of(found, None, identity),
-        findings=in_order(found),
-        identical_shards=len(identity.equal),
-        shard_count=len(subject.digests),
-        report=None,
-        identity=identity,
-        traffic=_cost(subject, reference, None),
-    )
+    found = list(identity_findings(case.identity)) if case.identity else []
+    if isinstance(case.reference, Subject) and case.identity:
+        found += _beside(case.subject.listing, case.reference.listing, case.identity)
+    return _audit(case, Outcome(), own=found, found=found)
 
 
 def _beside(mine: Sequence[ListedFile], its: Sequence[ListedFile], identity: Identity) -> Iterator[Finding]:
@@ -164,21 +136,78 @@ def _content(file: ListedFile) -> str | None:
     return file.sha256 or file.blob_id
 
 
-def _opened(subject: Subject, reference: Reference | None, identity: Identity | None) -> tuple[Checkpoint, Side | None]:
+def _by_headers(case: _Case) -> Audit:
+    """Make the audit of a checkpoint from its headers, and those of a reference that has any."""
+    with _reading("candidate"):
+        checkpoint, its = _opened(case)
+    report = summarize(checkpoint)
+    experts = _fuller(its, report)
+    own = [*checkpoint.findings, *label_findings(checkpoint, report, reference_experts=experts)]
+    outcome = _outcome(case, checkpoint, its, own)
+    shown = identity_findings(case.identity, outcome.alike) if case.identity else ()
+    found = apart([*but_for(own, outcome.findings, checkpoint.tensors), *shown, *outcome.findings])
+    sides = {side.path for side in checkpoint.companions if side.counted}
+    return evolve(
+        _audit(case, outcome, own=own, found=found),
+        shard_count=sum(shard.path not in sides for shard in checkpoint.shards),
+        report=report,
+        reference_parameters=its.parameters if its else None,
+        claims=_claims(case.subject, checkpoint, report, experts),
+        loaders=loaders_of(checkpoint, report),
+        traffic=_cost(case, checkpoint),
+    )
+
+
+def _outcome(case: _Case, checkpoint: Checkpoint, its: Side | None, own: Sequence[Finding]) -> Outcome:
+    """Hold the candidate against its reference, whatever kind that is."""
+    if isinstance(case.reference, Config):
+        return compare_with_config(checkpoint, case.reference, partial=case.partial)
+    if isinstance(case.reference, Manifest):
+        return compare_with_manifest(checkpoint, case.files, case.identity, case.subject.front)
+    if its is not None:
+        return compare_structure(_side(checkpoint, its.architecture, case.identity), its, own, partial=case.partial)
+    return Outcome(known=False)
+
+
+def _audit(case: _Case, outcome: Outcome, *, own: Sequence[Finding], found: Sequence[Finding]) -> Audit:
+    """Make the audit, as far as it needs no header of the candidate."""
+    return Audit(
+        candidate=case.subject.source,
+        against=case.reference.source if case.reference else None,
+        verdict=verdict_of(own, outcome, case.identity),
+        findings=in_order(found),
+        identical_shards=len(case.identity.equal) if case.identity else 0,
+        shard_count=len(case.subject.digests),
+        report=None,
+        identity=case.identity,
+        requantizations=outcome.requantizations,
+        kept=outcome.kept,
+        traffic=_cost(case, None),
+    )
+
+
+def _cost(case: _Case, checkpoint: Checkpoint | None) -> Traffic:
+    """Add up what both sources have cost."""
+    parts = [checkpoint.traffic if checkpoint and case.subject.store is None else case.subject.traffic]
+    parts += [case.reference.traffic] if isinstance(case.reference, Subject) else []
+    return Traffic(requests=sum(part.requests for part in parts), bytes_read=sum(part.bytes_read for part in parts))
+
+
+def _opened(case: _Case) -> tuple[Checkpoint, Side | None]:
     """Open the candidate, and draw the reference together.
 
     Half a million tensors are held but once: the reference is let go before the candidate is opened, unless that is
     GGUF, which has few tensors, and whose architecture says how to read the reference's names.
     """
-    if not isinstance(reference, Subject):
-        return subject.open(), None
-    if all(path.endswith(".gguf") for path in subject.digests):
-        checkpoint = subject.open()
+    if not isinstance(case.reference, Subject):
+        return case.subject.open(), None
+    if all(path.endswith(".gguf") for path in case.subject.digests):
+        checkpoint = case.subject.open()
         with _reading("reference"):
-            return checkpoint, _side(reference.open(), gguf_architecture(checkpoint), identity)
+            return checkpoint, _side(case.reference.open(), gguf_architecture(checkpoint), case.identity)
     with _reading("reference"):
-        its = _side(reference.open(), None, identity)
-    return subject.open(), its
+        its = _side(case.reference.open(), None, case.identity)
+    return case.subject.open(), its
 
 
 def _side(checkpoint: Checkpoint, architecture: str | None, identity: Identity | None) -> Side:

@@ -42,7 +42,7 @@ def compare_with_manifest(
     files: Mapping[str, ManifestFile],
     identity: Identity | None,
     front: Callable[[Shard], bytes | None],
-) -> tuple[Outcome, frozenset[str]]:
+) -> Outcome:
     """Hold the shards of an open checkpoint against the files of a manifest.
 
     Args:
@@ -50,9 +50,6 @@ def compare_with_manifest(
         files: weight files of the manifest, by path.
         identity: the digests compared, or None.
         front: reads the header of a shard again; None if it cannot.
-
-    Returns:
-        What comes of it, and the paths of shards whose headers are the manifest's.
     """
     sides = {side.path for side in checkpoint.companions}
     shards = {shard.path: shard for shard in checkpoint.shards if shard.path not in sides}
@@ -60,15 +57,12 @@ def compare_with_manifest(
     both = [shard for path, shard in shards.items() if path in files and path not in equal]
     alike = frozenset(_alike(both, files, front))
     found = [*_missing(shards, files, identity), *([] if identity else _resized(both, files))]
-    known = identity is None and {*files} == {*shards} == {*alike}
-    return (
-        Outcome(
-            findings=tuple(found),
-            different=identity is not None and any(path in alike for path in identity.differing),
-            reduced=any(item.code == "shard-missing" for item in found),
-            known=known,
-        ),
-        alike,
+    return Outcome(
+        findings=tuple(found),
+        different=identity is not None and any(path in alike for path in identity.differing),
+        reduced=any(item.code == "shard-missing" for item in found),
+        alike=alike,
+        known=identity is None and {*files} == {*shards} == {*alike},
     )
 
 

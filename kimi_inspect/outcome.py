@@ -23,7 +23,9 @@ class Outcome:
         different: it is another model, or has other values under the same headers.
         reduced: something of the reference was left out.
         changed: values are stored in another encoding, or were computed anew.
-        known: the reference says enough to tell all that; a manifest of files laid out otherwise does not.
+        alike: paths of shards that have the reference's header and another SHA-256.
+        known: there is a reference, and it says enough to tell all that; a manifest of files laid out otherwise does
+            not.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -32,23 +34,22 @@ class Outcome:
     different: bool = False
     reduced: bool = False
     changed: bool = False
+    alike: frozenset[str] = frozenset()
     known: bool = True
 
 
-def verdict_of(own: Sequence[Finding], outcome: Outcome | None, identity: Identity | None) -> Verdict:
+def verdict_of(own: Sequence[Finding], outcome: Outcome, identity: Identity | None) -> Verdict:
     """Return the first verdict that holds.
 
     Args:
         own: what the candidate shows by itself.
-        outcome: of the comparison; None where there is no reference.
+        outcome: of the comparison.
         identity: the digests compared, or None.
     """
     if any(item.severity is Severity.ERROR for item in own):
         return Verdict.DAMAGED
     if identity and identity.relation is Relation.IDENTICAL:
         return Verdict.IDENTICAL
-    if outcome is None:
-        return Verdict.CONSISTENT
     held = (
         (outcome.different, Verdict.DIFFERENT_MODEL),
         (outcome.reduced, Verdict.REDUCED),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kimi_inspect.difference_findings import difference_findings, kept_of, requantization_findings, requantizations_of
 from kimi_inspect.differences import Differences, differences_of
@@ -17,9 +17,7 @@ __all__ = ["compare_structure"]
 DIFFERENT = frozenset({"architecture-mismatch", "parameters-differ", "shape-differs"})
 
 
-def compare_structure(
-    mine: Side, its: Side, own: Sequence[Finding], *, partial: bool, alike: Collection[str]
-) -> Outcome:
+def compare_structure(mine: Side, its: Side, own: Sequence[Finding], *, partial: bool) -> Outcome:
     """Compare the units of a candidate with those of a reference.
 
     Args:
@@ -27,11 +25,11 @@ def compare_structure(
         its: the reference.
         own: what the candidate shows by itself.
         partial: it is a part of a set, chosen on purpose.
-        alike: paths of shards with the reference's header and another digest.
     """
+    alike = frozenset(path for path, layout in mine.layouts.items() if its.layouts.get(path) == layout)
     codes = {item.code for item in own}
     if "architecture-mismatch" in codes:
-        return Outcome(different=True)
+        return Outcome(different=True, alike=alike)
     differences = differences_of(
         its.units, mine.units, tied=bool(its.tied), converted=mine.weights_format != its.weights_format
     )
@@ -48,6 +46,7 @@ def compare_structure(
         different=bool(alike) or any(item.code in DIFFERENT for item in found),
         reduced=bool(differences.missing or differences.pruned),
         changed=not all(pair.is_stored_alike for pair in differences.pairs),
+        alike=alike,
     )
 
 
