@@ -26,7 +26,7 @@ from kimi_inspect.sides import Side, gguf_architecture, side_of
 from kimi_inspect.sources import ListedFile
 from kimi_inspect.structure_audit import compare_structure
 from kimi_inspect.summarizing import summarize
-from kimi_inspect.values import Finding, Traffic
+from kimi_inspect.values import Finding, Severity, Traffic
 from kimi_inspect.verdict import Audit, Claim, Identity, Relation
 
 __all__ = ["audit"]
@@ -142,7 +142,8 @@ def _by_headers(case: _Case) -> Audit:
         checkpoint, its = _opened(case)
     report = summarize(checkpoint)
     experts = _fuller(its, report)
-    own = [*checkpoint.findings, *label_findings(checkpoint, report, reference_experts=experts)]
+    labels = label_findings(checkpoint, report, reference_experts=experts)
+    own = [item for item in (*checkpoint.findings, *labels) if not (its and _lack_both(item, its))]
     outcome = _outcome(case, checkpoint, its, own)
     shown = identity_findings(case.identity, outcome.alike) if case.identity else ()
     found = apart([*but_for(own, outcome.findings, checkpoint.tensors), *shown, *outcome.findings])
@@ -212,6 +213,12 @@ def _opened(case: _Case) -> tuple[Checkpoint, Side | None]:
 
 def _side(checkpoint: Checkpoint, architecture: str | None, identity: Identity | None) -> Side:
     return side_of(checkpoint, architecture=architecture, layouts_of=identity.differing if identity else ())
+
+
+def _lack_both(item: Finding, its: Side) -> bool:
+    """Whether a part that is declared is not in the reference either: MiniMax, say, publishes no draft layers."""
+    left_out = item.code in ("component-missing", "mtp-missing") and item.severity is Severity.WARNING
+    return left_out and all(unit.component != item.where for unit in its.units.values())
 
 
 def _fuller(its: Side | None, report: Report) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -72,7 +73,9 @@ def small_tensors(name: str) -> tuple[TensorSpec, ...]:
 def small(name: str, tensors: Iterable[TensorSpec] | None = None) -> dict[str, HollowFile]:
     """Return the small model in one file, or these tensors in its stead."""
     shards = {"model.safetensors": list(small_tensors(name) if tensors is None else tensors)}
-    return PUBLISHED[name].layout.files_of(shards)
+    layout = PUBLISHED[name].layout
+    config = HollowFile(json.dumps(_cut(layout.config)).encode())
+    return {**layout.files_of(shards), "config.json": config}
 
 
 def twin(name: str, *, dropped: str = "$^") -> dict[str, HollowFile]:
