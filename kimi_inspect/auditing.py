@@ -18,8 +18,8 @@ from kimi_inspect.loaders import loaders_of
 from kimi_inspect.locating import Source
 from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.manifest_audit import compare_with_manifest, weights_of
-from kimi_inspect.opening import Checkpoint, OpenOptions
-from kimi_inspect.outcome import Outcome, verdict_of
+from kimi_inspect.opening import Checkpoint, OpenOptions, options_for
+from kimi_inspect.outcome import Outcome, is_same, verdict_of
 from kimi_inspect.references import Config, Reference, Subject, reference_of, subject_of
 from kimi_inspect.report import Report
 from kimi_inspect.sides import Side, gguf_architecture, side_of
@@ -27,7 +27,7 @@ from kimi_inspect.sources import ListedFile
 from kimi_inspect.structure_audit import compare_structure
 from kimi_inspect.summarizing import summarize
 from kimi_inspect.values import Finding, Severity, Traffic
-from kimi_inspect.verdict import Audit, Claim, Identity, Relation
+from kimi_inspect.verdict import Audit, Claim, Identity
 
 __all__ = ["audit"]
 
@@ -52,7 +52,7 @@ class _Case:
     def is_identical(self) -> bool:
         """Whether no header has to be read."""
         is_open = self.subject.store is None
-        return self.identity is not None and self.identity.relation is Relation.IDENTICAL and not is_open
+        return self.identity is not None and is_same(self.identity, partial=self.partial) and not is_open
 
 
 def audit(
@@ -82,7 +82,7 @@ def _listed(
     candidate: Source | Checkpoint, against: Source | Checkpoint | Manifest | None, options: OpenOptions
 ) -> _Case:
     with _reading("candidate"):
-        subject = subject_of(candidate, options)
+        subject = subject_of(candidate, options_for(candidate, options, among=[candidate, against]))
     with _reading("reference"):
         reference = None if against is None else reference_of(against, options, candidate=candidate)
     files: Mapping[str, ManifestFile] = {}
@@ -118,22 +118,24 @@ def _identical(case: _Case) -> Audit:
 
 def _beside(mine: Sequence[ListedFile], its: Sequence[ListedFile], identity: Identity) -> Iterator[Finding]:
     """Yield what equal weights may still be loaded wrongly by: an index of other file names, another config."""
-    theirs = {file.path: _content(file) for file in its}
-    same = {file.path for file in mine if _content(file) and theirs.get(file.path) == _content(file)}
-    indexes = sorted(path for path in same if path.endswith(".index.json"))
+    theirs = {file.path: file for file in its}
+    same = {file.path: _is_same(file, theirs.get(file.path)) for file in mine}
+    indexes = sorted(path for path, equal in same.items() if equal and path.endswith(".index.json"))
     if identity.renamed and indexes:
         path, original = identity.renamed[0]
         message = "the files bear other names than the reference's, but the index is the reference's; loaders fail"
         yield finding("index-stale", indexes[0], message, file=path, expected=original, count=len(identity.renamed))
-    config = next((file for file in mine if file.path == "config.json"), None)
-    if config and _content(config) and theirs.get("config.json") not in (None, _content(config)):
+    if same.get("config.json") is False:
         message = "config.json is another than the reference's; the weights are the same"
         yield finding("config-differs", "config.json", message, file="config.json")
 
 
-def _content(file: ListedFile) -> str | None:
-    """Return what tells the content of a file, as far as the listing does."""
-    return file.sha256 or file.blob_id
+def _is_same(one: ListedFile, other: ListedFile | None) -> bool | None:
+    """Whether two files have the same content; None where the listings do not tell, or tell digests of two kinds."""
+    for mine, its in ((one.sha256, other and other.sha256), (one.blob_id, other and other.blob_id)):
+        if mine and its:
+            return mine == its
+    return None
 
 
 def _by_headers(case: _Case) -> Audit:
@@ -164,7 +166,7 @@ def _outcome(case: _Case, checkpoint: Checkpoint, its: Side | None, own: Sequenc
     if isinstance(case.reference, Config):
         return compare_with_config(checkpoint, case.reference, partial=case.partial)
     if isinstance(case.reference, Manifest):
-        return compare_with_manifest(checkpoint, case.files, case.identity, case.subject.front)
+        return compare_with_manifest(checkpoint, case.files, case.identity, case.subject.front, partial=case.partial)
     if its is not None:
         return compare_structure(_side(checkpoint, its.architecture, case.identity), its, own, partial=case.partial)
     return Outcome(known=False)
@@ -175,7 +177,7 @@ def _audit(case: _Case, outcome: Outcome, *, own: Sequence[Finding], found: Sequ
     return Audit(
         candidate=case.subject.source,
         against=case.reference.source if case.reference else None,
-        verdict=verdict_of(own, outcome, case.identity),
+        verdict=verdict_of(own, outcome, case.identity, partial=case.partial),
         findings=in_order(found),
         identical_shards=len(case.identity.equal) if case.identity else 0,
         shard_count=len(case.subject.digests),

@@ -90,7 +90,8 @@ def _missing(missing: Sequence[Unit], differences: Differences, sides: Sequence[
 
 def _layers_missing(units: Sequence[Unit], there: int) -> Finding:
     layers = sorted({unit.layer for unit in units if unit.layer is not None})
-    message = f"{len(layers)} layers of the reference are not there: {number_ranges(layers)}"
+    what = "a layer" if len(layers) == 1 else f"{len(layers)} layers"
+    message = f"{what} of the reference not there: {number_ranges(layers)}"
     return finding(
         "layer-missing",
         f"layer {layers[0]}",
@@ -111,7 +112,7 @@ def _component_missing(component: Component, units: Sequence[Unit], sides: Seque
         return finding("mtp-missing", component, message, expected=str(component), count=1)
     by_side = component.group is Group.MULTIMODAL
     beside = next((side.path for side in sides if side.role == "vision" and not side.counted), None)
-    advice = "; loaders fail"
+    advice = "; its embeddings serve in its place" if component is Component.LM_HEAD else "; loaders fail"
     if by_side:
         advice = f"; {beside} may hold it: count it in (--companions)" if beside else "; a model without that sense"
     return finding(
@@ -138,6 +139,7 @@ def _added(differences: Differences) -> Iterator[Finding]:
     components = {unit.component for unit in there}
     layers = {unit.layer for unit in there}
     new = dict.fromkeys(unit.component for unit in differences.added if unit.component not in components)
+    new.pop(Component.OTHER, None)
     for component in new:
         units = [unit for unit in differences.added if unit.component is component]
         message = f"{component}, {sum(unit.stored_bytes for unit in units):,} bytes, is not in the reference"
@@ -146,7 +148,7 @@ def _added(differences: Differences) -> Iterator[Finding]:
     of_layers = [unit for unit in rest if unit.layer not in layers]
     if of_layers:
         more = sorted({unit.layer for unit in of_layers if unit.layer is not None})
-        message = f"the reference has no layers {number_ranges(more)}"
+        message = f"the reference has no layer {number_ranges(more)}"
         parameters = total(unit.parameters for unit in of_layers)
         yield _of_units("parameters-differ", of_layers, message, expected=0, actual=parameters)
     single = [unit for unit in rest if unit.layer in layers]

@@ -68,14 +68,16 @@ def differences_of(
     Args:
         reference: its units by place and number.
         candidate: likewise.
-        tied: the head uses the embeddings' weights, so that a build may leave it out.
+        tied: the reference's head uses its embeddings' weights, so that a build may leave it out.
         converted: names went through a converter, which may have some that are not known: what is left over on both
             sides of a block counts as the same, if it holds as many values.
     """
     its, mine = _without_buffers(reference), _without_buffers(candidate)
     for fused, parts in FUSED.items():
-        _join(its, mine, fused, parts)
-        _join(mine, its, fused, parts)
+        for draft in ("", "mtp."):
+            places = [f"{draft}{part}" for part in parts]
+            _join(its, mine, f"{draft}{fused}", places)
+            _join(mine, its, f"{draft}{fused}", places)
     recomputed = {*_multiply(its, mine), *_multiply(mine, its)}
     pruned = _pruned(its.values(), mine.values())
     pairs: list[Pair] = []
@@ -90,7 +92,7 @@ def differences_of(
             misfits.append(pair)
     shared = {("output", -1)} if tied else set()
     missing = {key: unit for key, unit in its.items() if key not in mine and key not in shared}
-    added = {key: unit for key, unit in mine.items() if key not in its and key not in shared}
+    added = {key: unit for key, unit in mine.items() if key not in its}
     if converted:
         pairs += _left_over(missing, added)
     return Differences(

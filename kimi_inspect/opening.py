@@ -42,6 +42,8 @@ __all__ = [
     "options_for",
 ]
 
+HUB_TOKEN = "hf_"  # noqa: S105 - what all of them begin with
+
 MAX_WORKERS = 16
 """Requests under way at a time."""
 
@@ -185,11 +187,28 @@ def located(source: Source, options: OpenOptions) -> Location:
     )
 
 
-def options_for(source: object, options: OpenOptions, *, given_for: object) -> OpenOptions:
-    """Return what of the options that were given for one source serves another: a token and an endpoint one site's."""
-    if at_one_site(source, given_for):
+def options_for(source: object, options: OpenOptions, *, among: Sequence[object]) -> OpenOptions:
+    """Return what of the options that a caller gave for several sources serves one of them.
+
+    An endpoint is the Hub's, if any of them is there. A token goes to one site: one of the Hub's, by its first letters,
+    to the Hub; any other to the first source's.
+    """
+    named = _named(source)
+    sites = [site for site in map(_named, among) if site]
+    if all(at_one_site(site, named) for site in sites):
         return options
-    return cast("OpenOptions", {key: value for key, value in options.items() if key not in ("token", "endpoint")})
+    token, left_out = options.get("token"), set()
+    is_of_hub = at_one_site(named, "")
+    if isinstance(token, str) and not (is_of_hub if token.startswith(HUB_TOKEN) else at_one_site(named, sites[0])):
+        left_out.add("token")
+    if not is_of_hub:
+        left_out.add("endpoint")
+    return cast("OpenOptions", {key: value for key, value in options.items() if key not in left_out})
+
+
+def _named(source: object) -> str:
+    """Return a source as it is written; what is no source string is at no site."""
+    return source.source if isinstance(source, Checkpoint) else source if isinstance(source, str) else ""
 
 
 def listed(location: Location, progress: ProgressCallback | None = None) -> Sequence[ListedFile]:

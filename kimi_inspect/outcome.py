@@ -9,7 +9,7 @@ from attrs import frozen
 from kimi_inspect.values import Finding, Severity
 from kimi_inspect.verdict import Identity, Kept, Relation, Requantization, Verdict
 
-__all__ = ["Outcome", "verdict_of"]
+__all__ = ["Outcome", "is_same", "verdict_of"]
 
 
 @frozen(kw_only=True)
@@ -38,17 +38,23 @@ class Outcome:
     known: bool = True
 
 
-def verdict_of(own: Sequence[Finding], outcome: Outcome, identity: Identity | None) -> Verdict:
+def is_same(identity: Identity, *, partial: bool) -> bool:
+    """Whether every weight file is the reference's, and none is missing but on purpose."""
+    return identity.relation is Relation.IDENTICAL or (partial and identity.relation is Relation.SUBSET)
+
+
+def verdict_of(own: Sequence[Finding], outcome: Outcome, identity: Identity | None, *, partial: bool) -> Verdict:
     """Return the first verdict that holds.
 
     Args:
         own: what the candidate shows by itself.
         outcome: of the comparison.
         identity: the digests compared, or None.
+        partial: the candidate is a part of a set, chosen on purpose.
     """
     if any(item.severity is Severity.ERROR for item in own):
         return Verdict.DAMAGED
-    if identity and identity.relation is Relation.IDENTICAL:
+    if identity and is_same(identity, partial=partial):
         return Verdict.IDENTICAL
     held = (
         (outcome.different, Verdict.DIFFERENT_MODEL),

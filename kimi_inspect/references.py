@@ -126,7 +126,7 @@ def reference_of(
         return against
     if isinstance(against, str | os.PathLike) and _is_json(os.fspath(against)):
         return _from_file(Path(os.fspath(against)).expanduser())
-    own = _for_reference(options_for(_written(against), options, given_for=_written(candidate)))
+    own = _for_reference(options_for(against, options, among=[candidate, against]))
     try:
         return subject_of(against, own)
     except NoCheckpointError:
@@ -140,10 +140,6 @@ def _for_reference(options: OpenOptions) -> OpenOptions:
     """Return the options for the reference: revision and files are the candidate's alone."""
     own = {key: value for key, value in options.items() if key not in ("revision", "files", "check_index")}
     return cast("OpenOptions", own | {"companions": options.get("companions") is True})
-
-
-def _written(source: Source | Checkpoint) -> object:
-    return source.source if isinstance(source, Checkpoint) else source
 
 
 def _is_json(source: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kimi_inspect.components import Group
 from kimi_inspect.difference_findings import difference_findings, kept_of, requantization_findings, requantizations_of
 from kimi_inspect.differences import Differences, differences_of
 from kimi_inspect.findings import finding
@@ -39,11 +40,13 @@ def compare_structure(mine: Side, its: Side, own: Sequence[Finding], *, partial:
     if not _is_other(differences):
         found += difference_findings(differences, own, sides=mine.companions)
     requantizations = requantizations_of(differences)
+    # Under a converter's names, what is left over may be what is missing by another name.
+    grown = mine.weights_format == its.weights_format and any(item.code == "unexpected-tensor" for item in found)
     return Outcome(
         findings=(*found, *requantization_findings(requantizations)),
         requantizations=requantizations,
         kept=kept_of(differences),
-        different=bool(alike) or any(item.code in DIFFERENT for item in found),
+        different=bool(alike) or any(item.code in DIFFERENT for item in found) or grown,
         reduced=bool(differences.missing or differences.pruned),
         changed=not all(pair.is_stored_alike for pair in differences.pairs),
         alike=alike,
@@ -64,8 +67,8 @@ def _of_what_is_there(differences: Differences, mine: Side, its: Side) -> Differ
 def _mismatch(mine: Side, its: Side, differences: Differences) -> Iterator[Finding]:
     """Find that the two are of different families, by their names and by what they hold.
 
-    GGUF has one architecture for many families, and names of its own for some. Under names that are not known for the
-    same, a build in another format that holds all the same is the same.
+    GGUF has one architecture for many families, and a language model by itself goes by a name of its own. Under names
+    that are not known for the same, what holds all the same, senses and drafts aside, is the same.
     """
     if _is_other(differences):
         fitting, places = len(differences.pairs), len(its.units)
@@ -74,19 +77,24 @@ def _mismatch(mine: Side, its: Side, differences: Differences) -> Iterator[Findi
         return
     if not mine.families or not its.families or same_family(mine.families, its.families):
         return
-    other = differences.missing or differences.added or differences.misfits
-    if mine.weights_format != its.weights_format and not other:
-        return
-    message = f"of the family {mine.families[0]}; the reference is {its.families[0]}"
-    yield finding("architecture-mismatch", "model", message, expected=its.families[0], actual=mine.families[0])
+    lost = any(unit.component.group not in (Group.MULTIMODAL, Group.DRAFT) for unit in differences.missing)
+    if lost or differences.misfits or _added_inside(differences):
+        message = f"of the family {mine.families[0]}; the reference is {its.families[0]}"
+        yield finding("architecture-mismatch", "model", message, expected=its.families[0], actual=mine.families[0])
 
 
 def _is_other(differences: Differences) -> bool:
-    """Whether more is of another size, or has no counterpart, than is the same; whole components aside."""
+    """Whether of neither of the two half the places are the other's."""
+    shared = len(differences.pairs) + len(differences.misfits)
+    least = shared + min(len(differences.missing), len(differences.added))
+    return 2 * len(differences.pairs) < least
+
+
+def _added_inside(differences: Differences) -> bool:
+    """Whether there is more in components that both have."""
     of_both = {unit.component for unit in differences.missing}
     of_both |= {pair.reference.component for pair in (*differences.pairs, *differences.misfits)}
-    added = sum(unit.component in of_both for unit in differences.added)
-    return len(differences.misfits) + added > len(differences.pairs)
+    return any(unit.component in of_both for unit in differences.added)
 
 
 def _named(side: Side) -> str | None:

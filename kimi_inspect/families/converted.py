@@ -90,6 +90,9 @@ _OF_LAYER: Mapping[str, str] = {
     "mlp.experts.w1": "ffn_gate_exps",
     "mlp.experts.w2": "ffn_down_exps",
     "mlp.experts.w3": "ffn_up_exps",
+    **{name: f"nextn.{name}" for name in ("eh_proj", "enorm", "hnorm", "embed_tokens")},
+    "shared_head.head": "nextn.shared_head_head",
+    "shared_head.norm": "nextn.shared_head_norm",
 }
 _OUTSIDE: Mapping[str, str] = {
     "embed_tokens": "token_embd",
