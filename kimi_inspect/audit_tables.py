@@ -84,6 +84,9 @@ def _head(audit: Audit) -> Iterator[str]:
     if audit.report and audit.reference_parameters is not None:
         here = "unknown" if audit.report.parameters is None else f"{audit.report.parameters:,}"
         yield f"{here} parameters here, {audit.reference_parameters:,} in the reference"
+    if audit.unchecked_index_bytes is not None:
+        size = f"{audit.unchecked_index_bytes / 1e6:,.0f} MB"
+        yield f"its index ({size}) was not held against the headers; --check-index does that"
     if audit.identity and audit.identity.relation is not Relation.DISJOINT:
         of = f"{audit.identical_shards} of {audit.shard_count} weight files are the reference's by SHA-256"
         renamed = f", {len(audit.identity.renamed)} under another name" if audit.identity.renamed else ""

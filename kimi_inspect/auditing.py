@@ -68,8 +68,9 @@ def audit(
         candidate: a source, or an open checkpoint.
         against: a source in any format, an open checkpoint, a manifest, a config.json, or a folder or repository with
             only one. None audits the candidate alone.
-        options: as of `open_checkpoint`. `revision`, `files` and `check_index` are the candidate's alone; so are
-            `token` and `endpoint` where one of the two is on ModelScope and the other is not.
+        options: as of `open_checkpoint`. `revision`, `files` and `check_index` are the candidate's alone; without the
+            last, an index of up to 8 MiB is held against the headers. Where one of the two is on ModelScope and the
+            other is not, `endpoint` is the Hub's, and `token` goes to one site: the Hub's to the Hub.
 
     Raises:
         KimiInspectError: one of them cannot be read; errors as of `open_checkpoint`, with a note that says which.
@@ -154,6 +155,7 @@ def _by_headers(case: _Case) -> Audit:
         _audit(case, outcome, own=own, found=found),
         shard_count=sum(shard.path not in sides for shard in checkpoint.shards),
         report=report,
+        unchecked_index_bytes=case.subject.index_bytes,
         reference_parameters=its.parameters if its else None,
         claims=_claims(case.subject, checkpoint, report, experts),
         loaders=loaders_of(checkpoint, report),

@@ -13,7 +13,7 @@ from kimi_inspect.bodies import read_ranges
 from kimi_inspect.choosing import named_set
 from kimi_inspect.errors import InvalidSourceError, NoCheckpointError
 from kimi_inspect.hub_card import HubCard
-from kimi_inspect.indexes import declared_total
+from kimi_inspect.indexes import declared_total, indexes_of
 from kimi_inspect.locating import Source
 from kimi_inspect.manifest import MANIFEST_SCHEMA, Manifest
 from kimi_inspect.opening import Checkpoint, OpenOptions, listed, located, open_listed, options_for
@@ -24,6 +24,9 @@ from kimi_inspect.sources import FileStore, ListedFile, LocalFile, read_whole
 from kimi_inspect.values import Shard, Traffic
 
 __all__ = ["Config", "Reference", "Subject", "reference_of", "subject_of"]
+
+MAX_SMALL_INDEX = 8 * 1024 * 1024
+"""Bytes of indexes that an audit reads anyway; Kimi K3.1 Pro's has 60 MB, and is left to who asks for it."""
 
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 """A line of a manifest has some 250 bytes: this is a million files."""
@@ -40,6 +43,7 @@ class Subject:
         open: opens it, unless that has been done.
         listing: all files there; none of an open checkpoint.
         store: where they are; None of an open checkpoint.
+        index_bytes: size of its index, if it has any that was not held against its headers; else None.
         index_total: what its index declares, where that stands in the first bytes.
         card: what the Hub says of it.
         front: reads the header of a shard again; None if it cannot.
@@ -50,6 +54,7 @@ class Subject:
     open: Callable[[], Checkpoint]
     listing: Sequence[ListedFile] = ()
     store: FileStore | None = None
+    index_bytes: int | None = None
     index_total: Callable[[], int | None] = lambda: None
     card: Callable[[], HubCard | None] = lambda: None
     front: Callable[[Shard], bytes | None] = lambda _: None
@@ -83,11 +88,15 @@ def subject_of(source: Source | Checkpoint, options: OpenOptions) -> Subject:
     listing = listed(location, options.get("progress"))
     chosen = named_set(location, listing, as_globs(options.get("files")))
     store = location.store
-
+    indexes = indexes_of(chosen, listing) if chosen else []
+    index_bytes = sum(file.size or 0 for file in indexes)
+    checked = store.origin is None or options.get("check_index", index_bytes <= MAX_SMALL_INDEX)
+    asked: OpenOptions = {**options, "check_index": checked}
     return Subject(
         source=store.source,
         digests={file.path: file.sha256 for file in chosen.files} if chosen else {},
-        open=lambda: open_listed(location, listing, options),
+        open=lambda: open_listed(location, listing, asked),
+        index_bytes=None if checked else index_bytes,
         listing=listing,
         store=store,
         index_total=lambda: declared_total(store, chosen, listing) if chosen else None,
@@ -138,8 +147,8 @@ def reference_of(
 
 def _for_reference(options: OpenOptions) -> OpenOptions:
     """Return the options for the reference: revision and files are the candidate's alone."""
-    own = {key: value for key, value in options.items() if key not in ("revision", "files", "check_index")}
-    return cast("OpenOptions", own | {"companions": options.get("companions") is True})
+    own = {key: value for key, value in options.items() if key not in ("revision", "files")}
+    return cast("OpenOptions", own | {"companions": options.get("companions") is True, "check_index": False})
 
 
 def _is_json(source: str) -> bool:

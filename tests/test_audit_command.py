@@ -40,7 +40,16 @@ MXFP4_MOE = f"{GGUF}:MXFP4_MOE"
 
 KEYS = {
     *("schema", "candidate", "against", "verdict", "findings", "identical_shards", "shard_count", "report"),
-    *("identity", "requantizations", "kept", "claims", "loaders", "reference_parameters", "traffic"),
+    *(
+        "identity",
+        "requantizations",
+        "kept",
+        "claims",
+        "loaders",
+        "reference_parameters",
+        "unchecked_index_bytes",
+        "traffic",
+    ),
 }
 FINDING_KEYS = {
     *("code", "severity", "where", "message", "expected", "actual", "file", "tensor", "layer", "count", "examples"),

@@ -386,3 +386,14 @@ def test_json_holds_what_the_contract_says(here: dict[str, Any]) -> None:
     assert pickle.loads(pickle.dumps(audit)) == audit  # noqa: S301
     identical = ki.audit(UNSLOTH_ID, KIMI_K31_PRO_ID, **here).to_dict()
     assert (identical["report"], identical["verdict"]) == (None, "identical")
+
+
+@pytest.mark.parametrize("make", [kimi_mlx, kimi_k31_pro])
+def test_a_small_index_is_always_read(make: Any) -> None:
+    files = damage.renumber(make(**SMALL))
+    with LoopbackHub([Repository(repo_id="a/b", files=files)]) as own:
+        audit = ki.audit("a/b", endpoint=own.endpoint, token=False)
+        unasked = ki.audit("a/b", endpoint=own.endpoint, token=False, check_index=False)
+    assert (audit.verdict, codes(audit), audit.unchecked_index_bytes) == ("damaged", ["index-stale"], None)
+    index = next(file for path, file in files.items() if path.endswith(".index.json"))
+    assert (codes(unasked), unasked.unchecked_index_bytes) == ([], index.size)
