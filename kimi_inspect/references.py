@@ -14,7 +14,7 @@ from kimi_inspect.choosing import named_set
 from kimi_inspect.errors import InvalidSourceError, NoCheckpointError
 from kimi_inspect.hub_card import HubCard
 from kimi_inspect.indexes import declared_total, indexes_of
-from kimi_inspect.locating import Source
+from kimi_inspect.locating import WEIGHT_SUFFIXES, Source
 from kimi_inspect.manifest import MANIFEST_SCHEMA, Manifest
 from kimi_inspect.opening import Checkpoint, OpenOptions, listed, located, open_listed, options_for
 from kimi_inspect.remote import HubRepository
@@ -27,6 +27,9 @@ __all__ = ["Config", "Reference", "Subject", "reference_of", "subject_of"]
 
 MAX_SMALL_INDEX = 8 * 1024 * 1024
 """Bytes of indexes that an audit reads anyway; Kimi K3.1 Pro's has 60 MB, and is left to who asks for it."""
+
+CONFIG_KEYS = frozenset({"model_type", "architectures", "text_config", "num_hidden_layers", "hidden_size"})
+"""Keys of which every model's config.json has one."""
 
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 """A line of a manifest has some 250 bytes: this is a million files."""
@@ -132,7 +135,7 @@ def reference_of(
         NoCheckpointError: there is none of these.
     """
     if isinstance(against, Manifest):
-        return against
+        return _with_weights(against)
     if isinstance(against, str | os.PathLike) and _is_json(os.fspath(against)):
         return _from_file(Path(os.fspath(against)).expanduser())
     own = _for_reference(options_for(against, options, among=[candidate, against]))
@@ -158,11 +161,21 @@ def _is_json(source: str) -> bool:
 def _from_file(path: Path) -> Manifest | Config:
     data = read_whole(LocalFile(path), MAX_MANIFEST_BYTES, str(path))
     document = parse_config(data)
-    if document is None:
-        raise InvalidSourceError("neither a manifest nor a config: the file is no JSON object", file=str(path))
-    if document.get("schema") == MANIFEST_SCHEMA or "files" in document:
-        return Manifest.from_dict(document)
+    if document is not None and (document.get("schema") == MANIFEST_SCHEMA or "files" in document):
+        return _with_weights(Manifest.from_dict(document))
+    if document is None or not document.keys() & CONFIG_KEYS:
+        raise InvalidSourceError(
+            "neither a manifest nor a model's config.json",
+            file=str(path),
+            expected=f"a JSON object with {MANIFEST_SCHEMA} as schema, or with model_type",
+        )
     return Config(source=str(path), config=document)
+
+
+def _with_weights(manifest: Manifest) -> Manifest:
+    if not any(file.path.endswith(WEIGHT_SUFFIXES) for file in manifest.files):
+        raise InvalidSourceError("the manifest names no weight file; nothing could be held against it")
+    return manifest
 
 
 def _only_config(source: Source, options: OpenOptions) -> Config | None:
@@ -172,4 +185,6 @@ def _only_config(source: Source, options: OpenOptions) -> Config | None:
     if "config.json" not in files:
         return None
     config = parse_config(location.store.read_small(files["config.json"], MAX_CONFIG_BYTES))
-    return None if config is None else Config(source=location.store.source, config=config)
+    if config is None or not config.keys() & CONFIG_KEYS:
+        return None
+    return Config(source=location.store.source, config=config)

@@ -329,10 +329,11 @@ def test_against_a_config_alone(here: dict[str, Any], tmp_path: Path) -> None:
 def test_a_reference_that_is_none_is_refused(official: Path, tmp_path: Path) -> None:
     with pytest.raises(ki.NoCheckpointError):
         ki.audit(official, tmp_path)
-    nothing = tmp_path / "x.json"
-    nothing.write_text("[]")
-    with pytest.raises(ki.InvalidSourceError):
-        ki.audit(official, nothing)
+    other = tmp_path / "x.json"
+    for text in ("[]", "{", '{"a": 1}', '{"weight_map": {}}', json.dumps(manifest_of({"README.md": HollowFile(b"x")}))):
+        other.write_text(text)
+        with pytest.raises(ki.InvalidSourceError):
+            ki.audit(official, other)
 
 
 def test_the_hub_against_modelscope(hub: LoopbackHub, here: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
