@@ -19,11 +19,23 @@ HERE = Path(__file__).parent
 PAIRS = 5
 LATENCY = 0.04
 
+AUDITS = {
+    "two listings": ("kimi-k3.1-pro-copy", "unsloth/Kimi-K3.1-Pro", ""),
+    "96 and 96 files": ("kimi-k3.1-pro-nf12", "dphn/Kimi-K3.1-Pro-NF12", ""),
+    "34-part GGUF, reference kept": (
+        "kimi-k3.1-pro-gguf-preliminary",
+        "danielhanchen/Kimi-K3.1-Pro-GGUF-Preliminary:UD-Q4_K_XL",
+        "kept",
+    ),
+}
+"""Builds that are audited against the official checkpoint: model of the hub, source, whether its headers are kept."""
+
 
 @contextmanager
-def hub() -> Iterator[str]:
-    """Start the loopback hub; give its address."""
-    command = [sys.executable, "-m", "kimi_inspect.testing", "--latency", str(LATENCY)]
+def hub(*models: str) -> Iterator[str]:
+    """Start the loopback hub, which holds the official checkpoint and others; give its address."""
+    chosen = [word for model in ("kimi-k3.1-pro", *models) for word in ("--model", model)]
+    command = [sys.executable, "-m", "kimi_inspect.testing", "--latency", str(LATENCY), *chosen]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -88,6 +100,13 @@ def main() -> None:
     )
     remote = measure("remote_gguf")
     print(f"requests: unsplit GGUF {remote['single']}, GGUF in {remote['parts']} parts {remote['split']}")
+    with hub(*(model for model, _, _ in AUDITS.values())) as endpoint:
+        for what, (_, source, kept) in AUDITS.items():
+            found = measure("audit", f"{endpoint},{source},{kept}")
+            print(
+                f"audit, {what}: {found['verdict']}, {found['seconds']:.2f} s, {found['requests']} requests, "
+                f"{found['body_bytes']:,} body bytes, {found['peak_megabytes']:.0f} MB"
+            )
 
 
 if __name__ == "__main__":

@@ -98,6 +98,25 @@ def remote_gguf(_: str) -> dict[str, Any]:
     return {"single": one.traffic.requests, "split": split.traffic.requests, "parts": split.shard_count}
 
 
+def audit(argument: str) -> dict[str, Any]:
+    """Audit a build against the official checkpoint: nothing kept, or the official headers kept by a look before."""
+    import kimi_inspect
+    import kimi_inspect.auditing
+
+    endpoint, candidate, kept = argument.split(",")
+    if kept:
+        kimi_inspect.inspect(REPOSITORY, endpoint=endpoint, token=False)
+    begun = time.perf_counter()
+    found = kimi_inspect.audit(candidate, REPOSITORY, endpoint=endpoint, token=False)
+    return {
+        "seconds": time.perf_counter() - begun,
+        "verdict": found.verdict,
+        "requests": found.traffic.requests,
+        "body_bytes": found.traffic.bytes_read,
+        "peak_megabytes": peak_megabytes(),
+    }
+
+
 def rival(endpoint: str) -> dict[str, Any]:
     from huggingface_hub import HfApi
     from huggingface_hub.utils import get_session
@@ -171,6 +190,7 @@ MEASUREMENTS: dict[str, Callable[[str], dict[str, Any]]] = {
     "second": second,
     "tokenizer": tokenizer,
     "remote_gguf": remote_gguf,
+    "audit": audit,
 }
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ADVICE"]
+__all__ = ["ADVICE", "MILD_ADVICE"]
 
 _AGAIN = "download it again"
 _ANEW = "ask the publisher to write it anew"
@@ -22,11 +22,11 @@ ADVICE: dict[str, str] = {
     "bad-padding": _ANEW,
     "metadata-not-string": _ANEW,
     "duplicate-key": _ANEW,
-    "embedded-file": "do not run anything from it; tell the publisher",
+    "embedded-file": _DO_NOT_LOAD,
     "duplicate-tensor": "find out which file is meant",
     "architecture-mismatch": "do not trust the name or the config; look at what it holds",
     "layer-missing": _DO_NOT_LOAD,
-    "component-missing": "load it as a model without that part, or get the side file",
+    "component-missing": _DO_NOT_LOAD,
     "tensor-missing": _DO_NOT_LOAD,
     "expert-missing": _DO_NOT_LOAD,
     "experts-uneven": "load it with what made it",
@@ -41,7 +41,7 @@ ADVICE: dict[str, str] = {
     "parameters-differ": "take it for another model",
     "shape-differs": "take it for another model",
     "mtp-missing": "decode without speculation",
-    "experts-pruned": "expect other answers; test it on your own tasks",
+    "experts-pruned": "test it on your own tasks",
     "unexpected-tensor": _ASK,
     "unindexed-tensors": _ASK,
     "declared-total-wrong": _ASK,
@@ -53,3 +53,8 @@ ADVICE: dict[str, str] = {
     "config-unreadable": "look at the file",
 }
 """By code, for all that are errors or warnings."""
+
+MILD_ADVICE: dict[str, str] = {
+    "component-missing": "load it as a model without that part, or get the side file",
+}
+"""By code, where a warning under the code of an error asks for something else."""

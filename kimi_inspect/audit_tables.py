@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from kimi_inspect.advice import ADVICE
+from kimi_inspect.advice import ADVICE, MILD_ADVICE
 from kimi_inspect.drawing import SEVERITY_STYLES, Column, draw, gigabytes, text_of
 from kimi_inspect.tables import report_head
-from kimi_inspect.text import number_ranges, printable
+from kimi_inspect.text import LONGEST, number_ranges, printable
 from kimi_inspect.values import Finding, Severity
-from kimi_inspect.verdict import Audit, Kept, Relation, Requantization, Verdict
+from kimi_inspect.verdict import Audit, Kept, Loader, Relation, Requantization, Verdict
 
 __all__ = ["show_audit"]
 
@@ -27,6 +28,14 @@ MEANINGS: dict[Verdict, str] = {
 }
 """What each verdict means, in one line."""
 
+TOLD_ELSEWHERE = frozenset({"component-requantized", "identical"})
+"""Findings that are not among those for people: the table of encodings and the head say the same."""
+
+MAX_LINE, MAX_CELL = 1000, 300
+"""Characters of a finding and of a cell that are shown; JSON has them whole."""
+
+INDENT = 2
+
 _STYLES = {
     Verdict.DAMAGED: "bold red",
     Verdict.DIFFERENT_MODEL: "bold red",
@@ -36,14 +45,13 @@ _STYLES = {
 
 def show_audit(console: Console, audit: Audit) -> None:
     """Print an audit."""
-    console.print(_verdict_line(audit))
-    for line in _head(audit):
-        console.print(text_of(line))
+    _say(console, _verdict_line(audit))
+    for words in _head(audit):
+        _say(console, text_of(words))
     console.print()
     _show_findings(console, audit.findings)
-    if audit.report:
-        for part in report_head(audit.report):
-            console.print(part)
+    for line in report_head(audit.report) if audit.report else ():
+        _say(console, line)
     for title, columns in _tables(audit):
         console.print(text_of(title, "bold"))
         console.print(draw(console, columns, sums=False))
@@ -51,6 +59,16 @@ def show_audit(console: Console, audit: Audit) -> None:
     traffic = audit.traffic
     if traffic.requests:
         console.print(text_of(f"{traffic.requests:,} requests, {traffic.bytes_read / 1e6:,.1f} MB read", "dim"))
+
+
+def _say(console: Console, line: Text) -> None:
+    """Print a line; what does not fit goes on below, set in."""
+    if line.cell_len <= console.width:
+        console.print(line)
+        return
+    for number, part in enumerate(line.wrap(console, max(console.width - INDENT, 1))):
+        part.rstrip()
+        console.print(Text(" " * INDENT if number else "").append_text(part))
 
 
 def _verdict_line(audit: Audit) -> Text:
@@ -66,27 +84,42 @@ def _head(audit: Audit) -> Iterator[str]:
     if audit.report and audit.reference_parameters is not None:
         here = "unknown" if audit.report.parameters is None else f"{audit.report.parameters:,}"
         yield f"{here} parameters here, {audit.reference_parameters:,} in the reference"
+    if audit.unchecked_index_bytes is not None:
+        size = f"{audit.unchecked_index_bytes / 1e6:,.0f} MB"
+        yield f"its index ({size}) was not held against the headers; --check-index does that"
     if audit.identity and audit.identity.relation is not Relation.DISJOINT:
         of = f"{audit.identical_shards} of {audit.shard_count} weight files are the reference's by SHA-256"
         renamed = f", {len(audit.identity.renamed)} under another name" if audit.identity.renamed else ""
-        lacking = f"; {len(audit.identity.missing)} of the reference's are not there" if audit.identity.missing else ""
+        lacking = f", and it lacks {len(audit.identity.missing)} of the reference's" if audit.identity.missing else ""
         yield of + renamed + lacking
 
 
 def _show_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """Print findings, gravest first, and what to do; encodings that changed are in the table."""
-    shown = [item for item in findings if item.code != "component-requantized"]
+    """Print findings, gravest first, and what to do."""
+    shown = [item for item in findings if item.code not in TOLD_ELSEWHERE]
     for item in shown:
         line = Text().append(f"{item.severity}: ", style=SEVERITY_STYLES[item.severity])
-        line.append(printable(f"{item.code}, {item.where}: {item.message}"))
+        line.append(shortened(f"{item.code}, {shortened(item.where, LONGEST)}: {item.message}", MAX_LINE))
         if item.count > 1:
             line.append(f" ({item.count:,} in all)")
-        console.print(line)
-        if item.severity is not Severity.INFO and item.code in ADVICE:
-            console.print(text_of(f"  what to do: {ADVICE[item.code]}"))
+        _say(console, line)
+        advice = _advice(item)
+        if advice and not item.message.endswith(advice):
+            console.print(text_of(f"  what to do: {advice}"))
     if not any(item.severity is not Severity.INFO for item in shown):
         console.print("nothing found that is wrong")
     console.print()
+
+
+def _advice(item: Finding) -> str | None:
+    by_code = {Severity.ERROR: ADVICE, Severity.WARNING: ADVICE | MILD_ADVICE, Severity.INFO: {}}
+    return by_code[item.severity].get(item.code)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return printable text, without its end if it is very long: a stranger's name may have a million letters."""
+    shown = printable(text[: limit + 1])
+    return shown if len(text) <= limit else shown[:limit] + "…"
 
 
 def _tables(audit: Audit) -> Iterator[tuple[str, list[Column]]]:
@@ -113,13 +146,17 @@ def _encodings(kept: Sequence[Kept], changed: Sequence[Requantization]) -> list[
         largest[row[0]] = largest.get(row[0], 0) + row[5]
     rows.sort(key=lambda row: (-largest[row[0]], row[0], -row[5]))
     return [
-        Column("component", [row[0] for row in rows], right=False),
-        Column("reference", [row[1] for row in rows], right=False),
-        Column("here", [row[2] for row in rows], right=False),
+        _left("component", [row[0] for row in rows]),
+        _left("reference", [row[1] for row in rows], fold=14),
+        _left("here", [row[2] for row in rows], fold=14),
         Column("bits/weight", [row[3] for row in rows], 1),
         Column("GB (10^9)", [gigabytes(row[5]) for row in rows], 2),
-        Column("layers", [row[4] for row in rows], 3, right=False),
+        _left("layers", [row[4] for row in rows], 3),
     ]
+
+
+def _left(title: str, cells: Sequence[str], rank: int = 0, **how: Any) -> Column:
+    return Column(title, [shortened(cell, MAX_CELL) for cell in cells], rank, right=False, **how)
 
 
 def _bits(stored_bytes: int, parameters: int | None) -> str:
@@ -132,13 +169,13 @@ def _layers(layers: Sequence[int]) -> str:
 
 def _claims(audit: Audit) -> list[Column]:
     rows = audit.claims
-    agrees = {True: "agrees", False: "does not agree", None: ""}
+    agrees = {True: "yes", False: "no", None: ""}
     return [
-        Column("what", [row.subject for row in rows], right=False),
-        Column("said by", [row.said_by for row in rows], 1, right=False),
-        Column("said", [_said(row.said) for row in rows]),
-        Column("counted", [_said(row.counted) for row in rows]),
-        Column("", [agrees[row.agrees] for row in rows], right=False),
+        _left("what", [row.subject for row in rows]),
+        _left("said by", [row.said_by.replace(", ", " ") for row in rows], fold=18),
+        _left("said", [_said(row.said) for row in rows], fold=17),
+        _left("counted", [_said(row.counted) for row in rows], fold=17),
+        _left("agrees", [agrees[row.agrees] for row in rows], styles={"no": "yellow"}),
     ]
 
 
@@ -149,8 +186,13 @@ def _said(value: str | int | None) -> str:
 def _loaders(audit: Audit) -> list[Column]:
     rows = audit.loaders
     return [
-        Column("engine", [row.engine for row in rows], right=False),
-        Column("loads it", [str(row.support) for row in rows], right=False),
-        Column("why", [row.reason for row in rows], right=False),
-        Column("by", [row.rule for row in rows], 1, right=False),
+        _left("engine", [row.engine for row in rows], fold=20),
+        _left("loads it", [str(row.support) for row in rows], styles={"yes": "green", "no": "red"}),
+        _left("why", [row.reason for row in rows], fold=40),
+        _left("according to", [_rule(row) for row in rows], 1, fold=28),
     ]
+
+
+def _rule(row: Loader) -> str:
+    """Say where the rule comes from, without the engine's name, which stands at the head of the row."""
+    return "; ".join(part.removeprefix(f"{row.engine}, ") for part in row.rule.split("; "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -59,13 +60,13 @@ class LayerExperts:
         return missing
 
 
-def experts_by_layer(table: TensorTable) -> list[LayerExperts]:
-    """Count the experts of every layer that has any, or a router."""
+def experts_by_layer(table: TensorTable, *, routers: bool = True) -> list[LayerExperts]:
+    """Count the experts of every layer that has any, or a router; without `routers`, these are not looked at."""
     columns = table.columns
     routed = (columns.component == COMPONENTS.index(Component.ROUTED_EXPERTS)) & (columns.layer >= 0)
     weights = np.array([look.role is Role.WEIGHT for look in columns.looks] or [False])[columns.look]
     numbered = _numbered(columns.layer, columns.expert, routed & weights & (columns.expert >= 0))
-    rows = _router_rows(table)
+    rows = _router_rows(table) if routers else {}
     fused = np.flatnonzero(routed & weights & (columns.expert < 0) & (columns.experts >= 0))
     counts: dict[int, list[int]] = {}
     for layer, count in zip(columns.layer[fused].tolist(), columns.experts[fused].tolist(), strict=True):
@@ -83,19 +84,20 @@ def _numbered(
     layer: NDArray[np.int32], expert: NDArray[np.int32], rows: NDArray[np.bool_]
 ) -> dict[int, tuple[Numbers, Numbers]]:
     """Return for each layer with experts of their own number which are whole and which have fewer tensors."""
-    if not rows.any():
+    where = np.flatnonzero(rows)
+    if not len(where):
         return {}
     width = int(expert.max()) + 1
-    pairs, index = distinct(layer[rows].astype(np.int64) * width + expert[rows])
+    pairs, index = distinct(layer[where].astype(np.int64) * width + expert[where])
     tensors = np.bincount(index)
-    layers = pairs // width
-    most = np.zeros(int(layers.max()) + 1, np.int64)
-    np.maximum.at(most, layers, tensors)
-    whole = tensors == most[layers]
-    bounds = np.flatnonzero(np.diff(layers, prepend=-1))
-    parts = zip(np.split(pairs % width, bounds[1:]), np.split(whole, bounds[1:]), strict=True)
+    numbers = pairs // width
+    bounds = np.flatnonzero(np.diff(numbers, prepend=-1))
+    most = np.maximum.reduceat(tensors, bounds)
+    whole = tensors == np.repeat(most, np.diff(bounds, append=len(numbers)))
+    parts = zip(np.split(pairs - numbers * width, bounds[1:]), np.split(whole, bounds[1:]), strict=True)
     return {
-        int(number): (ids[full], ids[~full]) for number, (ids, full) in zip(layers[bounds].tolist(), parts, strict=True)
+        int(number): (ids[full], ids[~full])
+        for number, (ids, full) in zip(numbers[bounds].tolist(), parts, strict=True)
     }
 
 
@@ -127,16 +129,27 @@ def expert_findings(layers: list[LayerExperts], facts: Facts, *, partial: bool) 
     if holed:
         yield _missing(holed, expected)
     intact = [one for one in layers if one not in holed]
-    yield from _uneven(intact, facts)
+    # Of a layer whose router says another number it is told already.
+    yield from _uneven([one for one in intact if one.rows in (None, one.count)], facts)
     yield from _miscounted(intact, facts)
 
 
 def _expected(layers: list[LayerExperts], facts: Facts) -> dict[int, int]:
-    """Return how many experts each layer should have: by its router, else as the config or the fullest layer has."""
+    """Return how many experts each layer should have: by its router, else as the config says or most layers have."""
     by_layer = facts.experts_by_layer
-    most = max(int(one.present.max(initial=-1)) + 1 for one in layers)
-    said = by_layer if by_layer and len(by_layer) == len(layers) else [most] * len(layers)
+    said = by_layer if by_layer and len(by_layer) == len(layers) else [_usual(layers, facts)] * len(layers)
     return {one.layer: count if one.rows is None else one.rows for one, count in zip(layers, said, strict=True)}
+
+
+def _usual(layers: list[LayerExperts], facts: Facts) -> int:
+    """Return the number of experts of which the layers' highest numbers speak; a stray one of a high number does not.
+
+    What the config says is true if any layer has it: the others may lack their last experts.
+    """
+    full = Counter(int(one.present.max(initial=-1)) + 1 for one in layers)
+    if facts.experts is not None and facts.experts in full:
+        return facts.experts
+    return max(full, key=lambda count: (full[count], count))
 
 
 def _has_holes(one: LayerExperts) -> bool:

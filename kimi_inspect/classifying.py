@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from kimi_inspect.components import Component
 from kimi_inspect.patterns import MAX_NUMBER, Patterns
-from kimi_inspect.rules import NOTHING, Judgement, Rule, any_of, judge
+from kimi_inspect.rules import Judgement, Rule, judged
 from kimi_inspect.sums import present
 from kimi_inspect.table import COMPONENTS
 
 __all__ = ["Classes", "classify"]
-
-MANY = 1000
 
 _CODES = {component: code for code, component in enumerate(COMPONENTS)}
 
@@ -43,13 +41,7 @@ def classify(patterns: Patterns, rules: Sequence[Rule], scope: NDArray[np.int32]
         rules: tried in order.
         scope: int32 [n], which model each is of; only tensors of one model say something of each other.
     """
-    texts = patterns.texts
-    distinct = dict.fromkeys(texts)
-    # Compiling what fits any rule pays where a stranger's file has names by the thousand.
-    known = any_of(rules).match if len(distinct) > MANY else bool
-    once = {text: judge(text, rules) if known(text) else NOTHING for text in distinct}
-    judgements = [once[text] for text in texts]
-
+    judgements = judged(patterns.texts, rules)
     component = np.array([_CODES[it.component] for it in judgements] or [0], np.uint8)[patterns.code]
     layer = patterns.number([it.layer for it in judgements])
     place = layer if scope is None else np.where(layer < 0, np.int64(-1), layer + scope.astype(np.int64) * MAX_NUMBER)

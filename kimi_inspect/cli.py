@@ -22,7 +22,10 @@ INTERRUPTED = 130
 
 ERROR_SCHEMA = "kimi-inspect/error/1"
 
-_SOURCE_HELP = "owner/name[@revision][:SET], a Hub address, ./folder, a path or address ending in .safetensors or .gguf"
+_SOURCE_HELP = (
+    "owner/name[@revision][:SET], the same after ms:// for ModelScope, a Hub address, ./folder, "
+    "a path or address ending in .safetensors or .gguf"
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -240,7 +243,8 @@ def _positive(text: str) -> int:
 
 
 def _tell(error: KimiInspectError, *, as_json: bool) -> None:
-    print(f"kimi-inspect: {printable(str(error))}", file=sys.stderr)
+    told = ": ".join([*getattr(error, "__notes__", ()), str(error)])
+    print(f"kimi-inspect: {printable(told)}", file=sys.stderr)
     if as_json:
         from kimi_inspect.comparison import error_values
 

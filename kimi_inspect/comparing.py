@@ -38,7 +38,7 @@ def compare(*sources: Source | Checkpoint, **options: Unpack[OpenOptions]) -> Co
     rows: list[ComparisonRow] = []
     for number, (source, shown) in enumerate(named):
         notify(Progress(phase="comparing", done=number, total=len(named), unit="checkpoints", path=shown))
-        rows += _rows(source, shown, options_for(source, options, given_for=sources[0]))
+        rows += _rows(source, shown, options_for(source, options, among=sources))
     notify(Progress(phase="comparing", done=len(named), total=len(named), unit="checkpoints"))
     return Comparison(rows=tuple(rows))
 

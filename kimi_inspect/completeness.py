@@ -5,28 +5,32 @@ Nothing is said of a part of a checkpoint: what has neither embeddings nor most 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from kimi_inspect.census import expert_findings, experts_by_layer
 from kimi_inspect.components import Component
 from kimi_inspect.expecting import expected_tensors
 from kimi_inspect.facts import Facts, facts_of
-from kimi_inspect.families import ATTENTION_OF, RULES, family_of
+from kimi_inspect.families import ATTENTION_OF, PARTS_OF, RULES, SHOWN_BY, family_of
 from kimi_inspect.findings import MAX_EXAMPLES, finding
-from kimi_inspect.inventory import Inventory
+from kimi_inspect.inventory import Inventory, Template
 from kimi_inspect.meaning import Meaning
 from kimi_inspect.packing import leaf_role
-from kimi_inspect.promises import compare
+from kimi_inspect.promises import Comparison, Lack, compare
 from kimi_inspect.rules import judge
+from kimi_inspect.siblings import BUFFERS, find_missing_siblings, stack_of
 from kimi_inspect.sums import present
 from kimi_inspect.table import COMPONENTS, TensorTable
 from kimi_inspect.values import Finding, Role, Severity
 
-__all__ = ["find_lacks"]
+__all__ = ["OF_EXPERTS", "find_lacks"]
 
 
 @frozen(eq=False, kw_only=True)
@@ -65,51 +69,96 @@ def find_lacks(
     """
     facts = facts_of(config, metadata, weights_format=weights_format)
     seen = _seen(meaning.table)
-    found = [*_mismatch(seen, architecture)]
+    whole = Component.EMBEDDINGS in seen.components or len(seen.layers) * 2 > (facts.layers or len(seen.layers) * 2)
+    found = [*_mismatch(seen, architecture, whole=whole)]
     if found or not seen.layers:
         return found
-    inventory = expected_tensors(config) if config and weights_format == "safetensors" else None
-    experts = experts_by_layer(meaning.table)
-    found += [*expert_findings(experts, facts, partial=inventory is None)]
-    whole = Component.EMBEDDINGS in seen.components or len(seen.layers) * 2 > (facts.layers or len(seen.layers) * 2)
+    names = _compared(expected_tensors(config) if config and weights_format == "safetensors" else None, meaning, seen)
+    found += [*expert_findings(experts_by_layer(meaning.table), facts, partial=names is None)]
     if whole:
-        found += [*_layers(seen, facts), *_components(seen, facts, side_roles)]
-    if inventory is not None:
-        found += [*_names(inventory, meaning, seen, [*found, *meaning.findings], whole=whole)]
+        lost = names.lost if names else frozenset()
+        found += [*_layers(seen, facts), *_components(seen, facts, side_roles, lost)]
+    if names is not None:
+        found += [*_names(names, meaning, seen, [*found, *meaning.findings], whole=whole)]
+    elif whole:
+        found += [*find_missing_siblings(meaning.table, edges=family_of(architecture) in ATTENTION_OF)]
+        found += [*_around(meaning.table, seen, facts, family_of(architecture))]
     return found
 
 
-def _names(
-    inventory: Inventory, meaning: Meaning, seen: _Seen, found: Sequence[Finding], *, whole: bool
-) -> Iterator[Finding]:
-    """Find the names that the config promises and that are not there, but for those that another finding explains."""
-    if len(inventory) > MAX_NAMES:
-        return
+@frozen(eq=False)
+class _Names:
+    """Names that are promised against those that are there.
+
+    Attributes:
+        comparison: what is missing, and what nobody expects.
+        lost: components of which every name is missing, and not for want of their layers alone.
+    """
+
+    comparison: Comparison
+    lost: frozenset[Component]
+
+
+def _compared(inventory: Inventory | None, meaning: Meaning, seen: _Seen) -> _Names | None:
+    """Compare the names with what is promised; None where that is not known, or the layout is another, as MLX's."""
+    if inventory is None or len(inventory) > MAX_NAMES:
+        return None
     comparison = compare(inventory, meaning.patterns, unique=not meaning.table.columns.repeated.any())
     of_stack = meaning.table.columns.layer >= 0
     if 2 * np.count_nonzero(of_stack[comparison.unexpected]) > np.count_nonzero(of_stack):
-        return  # the model's layout is another, MLX's for instance
+        return None
+    promised: Counter[Component] = Counter()
+    missing: Counter[Component] = Counter()
+    here: set[Component] = set()
+    for template in inventory.templates:
+        promised[_component_of(template)] += len(template)
+    for lack in comparison.lacks:
+        component = _component_of(lack.template)
+        missing[component] += len(lack.missing)
+        if _in_layers(lack, seen).any():
+            here.add(component)
+    lost = {one for one in here - seen.components if missing[one] == promised[one]}
+    # What every kind of attention has is lost with the kinds.
+    return _Names(comparison, frozenset(lost if lost & _SPECIAL else lost - {Component.ATTENTION}))
+
+
+def _in_layers(lack: Lack, seen: _Seen) -> NDArray[np.bool_]:
+    """Tell which of the missing names stand in no layer, or in one of which something is there."""
+    layers = lack.numbers("layer")
+    return (layers < 0) | np.isin(layers, list(seen.layers))
+
+
+def _component_of(template: Template) -> Component:
+    return judge(template.shape, RULES["safetensors"]).component
+
+
+def _names(names: _Names, meaning: Meaning, seen: _Seen, found: Sequence[Finding], *, whole: bool) -> Iterator[Finding]:
+    """Find the names that the config promises and that are not there, but for those that another finding explains."""
     codes = {item.code for item in found}
-    lost = {item.expected for item in found if item.code == "component-missing"}
-    lost |= {Component.PROJECTOR} if Component.VISION_TOWER in lost else set()
     missing: list[str] = []
     count = 0
-    for lack in comparison.lacks:
-        component = judge(lack.template.shape, RULES["safetensors"]).component
+    for lack in names.comparison.lacks:
+        component = _component_of(lack.template)
         scale = leaf_role(lack.template.shape) is Role.SCALE and "scale-missing" in codes
-        told = component in lost or not (whole or component in seen.components)
-        if scale or told or (component is Component.ROUTED_EXPERTS and codes & _OF_EXPERTS):
+        told = (whole and component in names.lost) or not (whole or component in seen.components)
+        if scale or told or (component is Component.ROUTED_EXPERTS and codes & OF_EXPERTS):
             continue
-        layers = lack.numbers("layer")
-        here = np.flatnonzero(((layers < 0) & whole) | np.isin(layers, list(seen.layers)))
+        outside = lack.numbers("layer") < 0
+        here = np.flatnonzero(_in_layers(lack, seen) & (whole | ~outside))
         missing += [lack.template.name(int(lack.missing[row])) for row in here[:MAX_EXAMPLES]]
         count += len(here)
     if count:
         message = "a tensor that the config promises is not there; loaders fail, or leave what is in memory"
         yield finding("tensor-missing", missing[0], message, tensor=missing[0], count=count, examples=missing)
-    rows = comparison.unexpected
+    yield from _unexpected(names.comparison.unexpected, meaning, codes)
+
+
+def _unexpected(rows: NDArray[np.int64], meaning: Meaning, codes: Collection[str]) -> Iterator[Finding]:
+    """Find the tensors that no config promises, but for experts whose number is told to be wrong."""
     buffers = np.array([text.endswith(BUFFERS) for text in meaning.patterns.texts] or [False])
     rows = rows[~buffers[meaning.patterns.code[rows]]]
+    if OF_EXPERTS.intersection(codes):
+        rows = rows[meaning.table.columns.component[rows] != COMPONENTS.index(Component.ROUTED_EXPERTS)]
     if len(rows):
         names = [meaning.table[int(row)].name for row in rows[:MAX_EXAMPLES]]
         message = "a tensor that the config's family does not know; loaders pass over it, or refuse it"
@@ -119,10 +168,11 @@ def _names(
 MAX_NAMES = 20_000_000
 """More names than any model has are not looked for one by one."""
 
-BUFFERS = ("rotary_emb.inv_freq",)
-"""Last parts of names of tensors that some tools save with the weights and that loaders compute."""
+DRAFT_LAYERS = 2
+"""A model of so few layers may draft for another, whose embeddings and last norm it uses."""
 
-_OF_EXPERTS = {"expert-missing", "experts-uneven", "expert-count-disagrees"}
+OF_EXPERTS = frozenset({"expert-missing", "experts-uneven", "expert-count-disagrees"})
+"""Findings that say which routed experts there are."""
 
 
 def _seen(table: TensorTable) -> _Seen:
@@ -136,15 +186,36 @@ def _seen(table: TensorTable) -> _Seen:
     )
 
 
-def _mismatch(seen: _Seen, architecture: str | None) -> Iterator[Finding]:
-    """Find a kind of attention that the declared family does not have."""
-    family = family_of(architecture)
-    allowed = ATTENTION_OF.get(family or "")
-    kinds = {Component.KDA_ATTENTION, Component.MLA_ATTENTION, Component.LINEAR_ATTENTION} & seen.components
-    if allowed is not None and kinds - allowed:
-        strange = sorted(kinds - allowed)
-        message = f"declared as {architecture}, but the tensors are of a model with {', '.join(strange)}"
-        yield finding("architecture-mismatch", "config", message, expected=sorted(allowed), actual=strange)
+def _mismatch(seen: _Seen, architecture: str | None, *, whole: bool) -> Iterator[Finding]:
+    """Find tensors that are of another family: a kind of attention that this one does not have, or parts that it lacks.
+
+    Of a part of a model, which has no norms perhaps, and beside tensors that no rule knows, only what is there counts.
+    """
+    family = family_of(architecture) or ""
+    allowed = ATTENTION_OF.get(family)
+    kinds = {*_SPECIAL, Component.ATTENTION} & seen.components
+    if allowed is None:
+        return
+    strange = sorted((kinds & _SPECIAL) - allowed)
+    if strange:
+        yield _other_family(f"the tensors are of a model with {', '.join(strange)}", architecture, allowed, strange)
+    elif whole and 0 in seen.layers and not seen.unknown and kinds and Component.NORMS in seen.components:
+        parts = PARTS_OF.get(family, frozenset())
+        absent = sorted(parts - seen.components)
+        shown = SHOWN_BY.get(family)
+        if shown is not None and shown not in kinds:
+            yield _other_family(f"no layer has {shown}", architecture, [shown], sorted(kinds))
+        # The parts lie in layers of experts and of full attention: a model of a few layers may be without.
+        elif {Component.ROUTED_EXPERTS, Component.MLA_ATTENTION} <= seen.components and len(absent) > 1:
+            yield _other_family(f"no layer has {' or '.join(absent)}", architecture, absent, sorted(kinds))
+
+
+_SPECIAL = frozenset({Component.KDA_ATTENTION, Component.MLA_ATTENTION, Component.LINEAR_ATTENTION})
+
+
+def _other_family(what: str, architecture: str | None, expected: Iterable[str], actual: Sequence[str]) -> Finding:
+    message = f"declared as {architecture}, but {what}; it is another model under this name"
+    return finding("architecture-mismatch", "config", message, expected=sorted(expected), actual=actual)
 
 
 def _layers(seen: _Seen, facts: Facts) -> Iterator[Finding]:
@@ -167,28 +238,60 @@ def _layers(seen: _Seen, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _components(seen: _Seen, facts: Facts, side_roles: Sequence[str]) -> Iterator[Finding]:
-    """Find components that are declared and of which nothing is there."""
+def _around(table: TensorTable, seen: _Seen, facts: Facts, family: str | None) -> Iterator[Finding]:
+    """Find what decoders of known families have before and behind their layers, where all of these are there."""
+    known = family in ATTENTION_OF and SHOWN_BY.get(family) is not Component.LINEAR_ATTENTION
+    whole = (facts.layers or 0) > DRAFT_LAYERS and seen.layers >= {*range(facts.layers or 0)}
+    if not known or not whole or seen.unknown or Component.NORMS not in seen.components:
+        return
+    if Component.EMBEDDINGS not in seen.components:
+        yield _lost([Component.EMBEDDINGS], Severity.ERROR)
+    columns = table.columns
+    if not np.any((columns.component == COMPONENTS.index(Component.NORMS)) & (columns.layer < 0)):
+        stack = stack_of(table.name_of(int(np.argmax(columns.layer >= 0)))) or ""
+        name = "output_norm.weight" if stack.endswith("blk.") else f"{stack.removesuffix('layers.')}norm.weight"
+        message = "the norm behind the last layer is not there; loaders fail"
+        yield finding("tensor-missing", name, message, tensor=name, examples=[name])
+
+
+def _components(
+    seen: _Seen, facts: Facts, side_roles: Sequence[str], lost: AbstractSet[Component]
+) -> Iterator[Finding]:
+    """Find components that are declared and of which nothing is there; `lost` are those that lack by their names."""
     has_experts = Component.ROUTED_EXPERTS in seen.components
     promised = (
-        (facts.vision and "vision" not in side_roles, {Component.VISION_TOWER}, Severity.WARNING),
-        (facts.audio, {Component.AUDIO_TOWER}, Severity.WARNING),
-        (facts.shared_experts and has_experts, {Component.SHARED_EXPERTS}, Severity.ERROR),
-        (facts.indexer and Component.MLA_ATTENTION in seen.components, {Component.SPARSE_INDEXER}, Severity.ERROR),
-        (
-            (facts.experts or 0) > 1 and max(seen.layers) >= facts.dense_layers,
-            {Component.ROUTED_EXPERTS},
-            Severity.ERROR,
-        ),
-        (facts.tied is False and Component.EMBEDDINGS in seen.components, {Component.LM_HEAD}, Severity.ERROR),
+        (facts.vision and "vision" not in side_roles, Component.VISION_TOWER, Severity.WARNING),
+        (facts.audio, Component.AUDIO_TOWER, Severity.WARNING),
+        (facts.shared_experts and has_experts, Component.SHARED_EXPERTS, Severity.ERROR),
+        (facts.indexer and Component.MLA_ATTENTION in seen.components, Component.SPARSE_INDEXER, Severity.ERROR),
+        ((facts.experts or 0) > 1 and max(seen.layers) >= facts.dense_layers, Component.ROUTED_EXPERTS, Severity.ERROR),
+        (facts.tied is False and Component.EMBEDDINGS in seen.components, Component.LM_HEAD, Severity.ERROR),
     )
-    for declared, components, severity in promised:
-        if declared and not components & seen.components and not seen.unknown:
-            name = next(component for component in COMPONENTS if component in components)
-            message = f"the config declares {name}, and no tensor of it is there"
-            yield finding("component-missing", name, message, expected=str(name), severity=severity)
+    told = {Component.PROJECTOR} if Component.VISION_TOWER not in seen.components else set()
+    for declared, component, severity in promised:
+        if declared and component not in seen.components and not seen.unknown:
+            told.add(component)
+            yield _lost([component], severity)
+    rest = [component for component in COMPONENTS if component in lost - told - {Component.ATTENTION}]
+    if rest:
+        yield _lost(rest, Severity.ERROR)
     if facts.draft_layers and "draft" not in side_roles and Component.MTP not in seen.components:
         message = (
             f"{facts.draft_layers} draft layers are declared, and no tensor of one is there; it decodes without them"
         )
         yield finding("mtp-missing", "mtp", message, expected=facts.draft_layers, actual=0)
+
+
+def _lost(components: Sequence[Component], severity: Severity) -> Finding:
+    """Tell what is lost, which is one cause however many components it takes."""
+    what = ", ".join(components)
+    message = f"the config declares {what}, and no tensor of {'it' if len(components) == 1 else 'them'} is there"
+    return finding(
+        "component-missing",
+        components[0],
+        message,
+        expected=what,
+        count=len(components),
+        examples=components if len(components) > 1 else (),
+        severity=severity,
+    )

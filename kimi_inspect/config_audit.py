@@ -11,7 +11,7 @@ from kimi_inspect.difference_findings import OF_EXPERTS, pruning_finding
 from kimi_inspect.facts import facts_of
 from kimi_inspect.findings import finding
 from kimi_inspect.meaning import Meaning
-from kimi_inspect.opening import Checkpoint
+from kimi_inspect.opening import UNREAD, Checkpoint
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.references import Config
 from kimi_inspect.sides import families_of, same_family
@@ -27,7 +27,7 @@ REDUCING = frozenset(
 def compare_with_config(checkpoint: Checkpoint, reference: Config, *, partial: bool) -> Outcome:
     """Hold an open checkpoint against the config of another; encodings are not compared, as a config has no bytes."""
     own = {(item.code, item.where) for item in checkpoint.findings}
-    if any(code == "architecture-mismatch" for code, _ in own) or partial or not checkpoint.complete:
+    if partial or any(code in {*UNREAD, "architecture-mismatch"} for code, _ in own):
         return Outcome(known=False)
     found = [item for item in _lacks(checkpoint, reference) if (item.code, item.where) not in own]
     codes = {item.code for item in found} | {code for code, _ in own}

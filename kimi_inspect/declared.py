@@ -40,6 +40,7 @@ class Spec:
         group_size: values that share one scale; None if they do not say, or share by whole rows.
         block: rows and columns that share one scale.
         leaf: what the weights are called in that form, where integers are packed in several.
+        method: who packed them, where two methods share names and widths.
     """
 
     encoding: str | None
@@ -47,6 +48,7 @@ class Spec:
     group_size: int | None = None
     block: tuple[int, int] | None = None
     leaf: str = field(default="weight_packed", eq=False)
+    method: str | None = field(default=None, eq=False)
 
 
 MXFP4 = Spec(encoding="mxfp4", bits=4, group_size=32)
@@ -228,10 +230,10 @@ def _block(said: object) -> tuple[int, int] | None:
 def _integers(said: Mapping[str, Any], _: Mapping[str, Any]) -> Declaration:
     """Read GPTQ's and AWQ's forms."""
     bits = _number(said, "bits")
-    group = _number(said, "group_size")
-    return Declaration(
-        default=Spec(encoding=f"int{bits}", bits=bits, group_size=group, leaf="qweight") if bits else None
-    )
+    if not bits:
+        return Declaration()
+    group, method = _number(said, "group_size"), said.get("quant_method")
+    return Declaration(default=Spec(encoding=f"int{bits}", bits=bits, group_size=group, leaf="qweight", method=method))
 
 
 def _bitsandbytes(said: Mapping[str, Any], _: Mapping[str, Any]) -> Declaration:

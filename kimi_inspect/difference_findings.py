@@ -90,7 +90,8 @@ def _missing(missing: Sequence[Unit], differences: Differences, sides: Sequence[
 
 def _layers_missing(units: Sequence[Unit], there: int) -> Finding:
     layers = sorted({unit.layer for unit in units if unit.layer is not None})
-    message = f"{len(layers)} layers of the reference are not there: {number_ranges(layers)}"
+    what = "a layer" if len(layers) == 1 else f"{len(layers)} layers"
+    message = f"{what} of the reference not there: {number_ranges(layers)}"
     return finding(
         "layer-missing",
         f"layer {layers[0]}",
@@ -111,7 +112,7 @@ def _component_missing(component: Component, units: Sequence[Unit], sides: Seque
         return finding("mtp-missing", component, message, expected=str(component), count=1)
     by_side = component.group is Group.MULTIMODAL
     beside = next((side.path for side in sides if side.role == "vision" and not side.counted), None)
-    advice = "; loaders fail"
+    advice = "; its embeddings serve in its place" if component is Component.LM_HEAD else "; loaders fail"
     if by_side:
         advice = f"; {beside} may hold it: count it in (--companions)" if beside else "; a model without that sense"
     return finding(
@@ -138,6 +139,7 @@ def _added(differences: Differences) -> Iterator[Finding]:
     components = {unit.component for unit in there}
     layers = {unit.layer for unit in there}
     new = dict.fromkeys(unit.component for unit in differences.added if unit.component not in components)
+    new.pop(Component.OTHER, None)
     for component in new:
         units = [unit for unit in differences.added if unit.component is component]
         message = f"{component}, {sum(unit.stored_bytes for unit in units):,} bytes, is not in the reference"
@@ -146,7 +148,7 @@ def _added(differences: Differences) -> Iterator[Finding]:
     of_layers = [unit for unit in rest if unit.layer not in layers]
     if of_layers:
         more = sorted({unit.layer for unit in of_layers if unit.layer is not None})
-        message = f"the reference has no layers {number_ranges(more)}"
+        message = f"the reference has no layer {number_ranges(more)}"
         parameters = total(unit.parameters for unit in of_layers)
         yield _of_units("parameters-differ", of_layers, message, expected=0, actual=parameters)
     single = [unit for unit in rest if unit.layer in layers]
@@ -182,20 +184,38 @@ def pruning_finding(pruned: Any) -> Iterator[Finding]:
 
 
 def _misfits(misfits: Iterable[Pair]) -> Iterator[Finding]:
-    """Yield units of another size or shape, one finding for each component."""
+    """Yield units of another size or shape, one finding for each kind of difference in each component."""
     groups: dict[tuple[str, Component], list[Pair]] = {}
     for pair in misfits:
-        code = "shape-differs" if pair.reference.each == pair.candidate.each else "parameters-differ"
-        groups.setdefault((code, pair.reference.component), []).append(pair)
+        groups.setdefault((_kind(pair), pair.reference.component), []).append(pair)
     for (code, component), pairs in groups.items():
-        units = [pair.candidate for pair in pairs]
-        first = pairs[0]
-        if code == "shape-differs":
-            message = f"another shape in {component} than in the reference"
-            yield _of_units(code, units, message, expected=first.reference.shape, actual=first.candidate.shape)
-        else:
-            message = f"{component} holds another number of values than in the reference"
-            yield _of_units(code, units, message, expected=first.reference.each, actual=first.candidate.each)
+        expected, actual, what = _measured(code, component, pairs[0])
+        yield _of_units(code, [pair.candidate for pair in pairs], what, expected=expected, actual=actual)
+
+
+def _kind(pair: Pair) -> str:
+    """Return the code for a unit of another size or shape."""
+    its, mine = pair.reference, pair.candidate
+    if (mine.experts or 0) < (its.experts or 0) and mine.each == its.each:
+        return "expert-missing"
+    if its.component is Component.ROUTER and its.shape and mine.shape and its.shape[1:] == mine.shape[1:]:
+        return "expert-count-disagrees"
+    return "shape-differs" if its.parameters == mine.parameters else "parameters-differ"
+
+
+def _measured(code: str, component: Component, pair: Pair) -> tuple[object, object, str]:
+    """Return what is compared of a unit, in the reference and in the candidate, and the message."""
+    its, mine = pair.reference, pair.candidate
+    if code == "expert-missing":
+        message = f"{mine.experts} of the reference's {its.experts} experts are there"
+        return its.experts, mine.experts, message
+    if code == "expert-count-disagrees":
+        expected, actual = (its.shape or (None,))[0], (mine.shape or (None,))[0]
+        of_reference = f"that of the reference among {expected}" if expected != actual else "fewer of which are there"
+        return expected, actual, f"the router chooses among {actual} experts, {of_reference}"
+    if code == "shape-differs":
+        return its.shape, mine.shape, f"another shape in {component} than in the reference"
+    return its.parameters, mine.parameters, f"{component} holds another number of values than in the reference"
 
 
 def requantizations_of(differences: Differences) -> tuple[Requantization, ...]:

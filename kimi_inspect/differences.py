@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from kimi_inspect.components import Component
-from kimi_inspect.families.converted import BUFFERS, CUT_TO, FUSED, PRODUCTS
+from kimi_inspect.families.converted import CUT_TO, FUSED, PRODUCTS, ROUTERS, SPARE_ROWS, is_buffer
 from kimi_inspect.holdings import Unit
 
 __all__ = ["Differences", "Pair", "differences_of"]
@@ -36,12 +36,9 @@ class Pair:
     def is_stored_alike(self) -> bool:
         """Whether both have the same values in the same encoding and as many bytes for each."""
         mine, its = self.candidate, self.reference
-        alike = mine.encodings == its.encodings and mine.parameters is not None
-        return alike and not self.recomputed and mine.stored_bytes * _times(its) == its.stored_bytes * _times(mine)
-
-
-def _times(unit: Unit) -> int:
-    return unit.parameters or 1
+        if self.recomputed or mine.encodings != its.encodings or (mine.parameters is None) != (its.parameters is None):
+            return False
+        return mine.stored_bytes * (its.parameters or 1) == its.stored_bytes * (mine.parameters or 1)
 
 
 @frozen(kw_only=True)
@@ -71,24 +68,30 @@ def differences_of(
     Args:
         reference: its units by place and number.
         candidate: likewise.
-        tied: the head uses the embeddings' weights, so that a build may leave it out.
+        tied: the reference's head uses its embeddings' weights, so that a build may leave it out.
         converted: names went through a converter, which may have some that are not known: what is left over on both
             sides of a block counts as the same, if it holds as many values.
     """
     its, mine = _without_buffers(reference), _without_buffers(candidate)
     for fused, parts in FUSED.items():
-        _join(its, mine, fused, parts)
-        _join(mine, its, fused, parts)
+        for draft in ("", "mtp."):
+            places = [f"{draft}{part}" for part in parts]
+            _join(its, mine, f"{draft}{fused}", places)
+            _join(mine, its, f"{draft}{fused}", places)
     recomputed = {*_multiply(its, mine), *_multiply(mine, its)}
     pruned = _pruned(its.values(), mine.values())
     pairs: list[Pair] = []
     misfits: list[Pair] = []
     for key in its.keys() & mine.keys():
         pair = Pair(its[key], mine[key], recomputed=key in recomputed)
-        cut = _is_cut(pair.candidate, pair.reference, mine) or _is_cut(pair.reference, pair.candidate, its)
-        fits = cut or _fits(pair, pruned)
-        (pairs if fits else misfits).append(evolve(pair, recomputed=pair.recomputed or cut))
-    missing = {key: unit for key, unit in its.items() if key not in mine and not (tied and key == ("output", -1))}
+        if _is_cut(pair, its):
+            pairs.append(evolve(pair, recomputed=True))
+        elif _fits(pair, pruned) or (converted and _has_spare_rows(pair)):
+            pairs.append(pair)
+        else:
+            misfits.append(pair)
+    shared = {("output", -1)} if tied else set()
+    missing = {key: unit for key, unit in its.items() if key not in mine and key not in shared}
     added = {key: unit for key, unit in mine.items() if key not in its}
     if converted:
         pairs += _left_over(missing, added)
@@ -106,11 +109,7 @@ def _order(pair: Pair) -> tuple[int, str]:
 
 
 def _without_buffers(units: Mapping[Key, Unit]) -> Units:
-    return {
-        key: unit
-        for key, unit in units.items()
-        if key[0] not in BUFFERS and not key[0].endswith("inv_freq") and unit.parameters != 0
-    }
+    return {key: unit for key, unit in units.items() if unit.parameters != 0 and not is_buffer(key[0])}
 
 
 def _join(one: Units, other: Units, fused: str, parts: Sequence[str]) -> None:
@@ -154,44 +153,71 @@ def _experts(units: Iterable[Unit]) -> dict[int, int]:
     """Return the routed experts of each layer."""
     experts: dict[int, int] = {}
     for unit in units:
-        if unit.component is Component.ROUTED_EXPERTS and unit.layer is not None and unit.experts is not None:
+        if unit.layer is not None and unit.experts is not None:
             experts[unit.layer] = max(unit.experts, experts.get(unit.layer, 0))
     return experts
 
 
-def _is_cut(short: Unit, long: Unit, beside: Units) -> bool:
-    """Whether padding was left out: there is just one value for each row of the matrix that tells."""
-    tells = beside.get((CUT_TO.get(short.place, ""), short.number))
+def _is_cut(pair: Pair, reference: Units) -> bool:
+    """Whether one has left out the other's padding: it has just one value for each row of the matrix that tells."""
+    cut, whole = sorted((pair.reference, pair.candidate), key=lambda unit: unit.parameters or 0)
+    tells = reference.get((CUT_TO.get(cut.place, ""), cut.number))
     rows = tells.shape[0] if tells and tells.shape else None
-    return short.parameters is not None and short.parameters == rows and short.parameters < (long.parameters or 0)
+    return cut.parameters is not None and cut.parameters == rows and rows < (whole.parameters or 0)
+
+
+def _has_spare_rows(pair: Pair) -> bool:
+    """Whether the candidate has left out a few last rows."""
+    its, mine = pair.reference.shape, pair.candidate.shape
+    if mine is None or its is None or len(its) != 2 or its[1:] != mine[1:]:
+        return False
+    return 0 < its[0] - mine[0] < SPARE_ROWS.get(pair.reference.place, 0)
 
 
 def _fits(pair: Pair, pruned: Mapping[int, tuple[int, int]]) -> bool:
     """Whether both hold as many values in the same shape, experts that are left out aside; unknown numbers do."""
     its, mine = pair.reference, pair.candidate
-    if its.each is None or mine.each is None:
-        return True
-    full, kept = pruned.get(its.layer, (1, 1)) if its.layer is not None else (1, 1)
-    if its.component is Component.ROUTER and full != kept and its.shape and its.shape[0] == full:
-        its = evolve(its, parameters=(its.parameters or 0) // full * kept, shape=(kept, *its.shape[1:]))
-    if its.each != mine.each:
+    if its.layer is not None and its.layer in pruned:
+        its = _pruned_to(its, *pruned[its.layer])
+    is_counted = its.experts is not None and mine.experts is not None
+    if is_counted and its.experts != mine.experts:
         return False
-    if its.shape is None or mine.shape is None:
+    if its.parameters is None or mine.parameters is None:
+        return True
+    if its.parameters != mine.parameters or its.uneven != mine.uneven:
+        return False
+    # What counts experts on one side alone has another shape there.
+    if its.shape is None or mine.shape is None or (its.experts is None) != (mine.experts is None):
         return True
     # Convolutions have their channels first or last; converters also turn matrices, under another name.
     turned = sorted(its.shape) == sorted(mine.shape) and (len(its.shape) > 2 or its.example != mine.example)
     return turned or its.shape == mine.shape
 
 
+def _pruned_to(unit: Unit, full: int, kept: int) -> Unit:
+    """Return what is left of experts, or of the router over them, if of `full` only so many are kept."""
+    parameters = None if unit.parameters is None else unit.parameters * kept // full
+    if unit.experts == full:
+        return evolve(unit, experts=kept, parameters=parameters)
+    is_router = unit.component is Component.ROUTER or unit.place in ROUTERS
+    if is_router and unit.shape and unit.shape[0] == full:
+        sides = (kept, *unit.shape[1:]) if kept > 1 else unit.shape[1:]
+        return evolve(unit, parameters=parameters, shape=sides)
+    return unit
+
+
 def _left_over(missing: Units, added: Units) -> list[Pair]:
     """Pair what is left over on both sides: in one block, then in one component, if it holds as many values."""
     pairs = []
     for whole_component in (False, True):
+        # What has the same place in another block has only been numbered otherwise: that is no other name.
+        known = {place for place, _ in missing} & {place for place, _ in added} if whole_component else set()
         groups: dict[tuple[Component, int], tuple[list[Key], list[Key]]] = {}
         for side, units in enumerate((missing, added)):
             for key, unit in units.items():
-                number = -1 if whole_component else unit.number
-                groups.setdefault((unit.component, number), ([], []))[side].append(key)
+                if unit.place not in known:
+                    number = -1 if whole_component else unit.number
+                    groups.setdefault((unit.component, number), ([], []))[side].append(key)
         for its, mine in groups.values():
             if its and mine:
                 left, right = _lump(missing, its), _lump(added, mine)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -36,6 +36,9 @@ UNKNOWN = "unknown"
 WIDE = 400
 """Columns of output that goes to a file or a pipe: no table is cut there."""
 
+GAP = 2
+"""Spaces between two columns."""
+
 
 @frozen
 class Column:
@@ -44,12 +47,26 @@ class Column:
     Attributes:
         cells: one text a row, the row of sums last.
         rank: columns of the highest rank are left out first where the terminal is narrow; 0 always stays.
+        fold: characters that are left to a column whose cells may be folded into several lines; None of others.
+        styles: by cell, how that is written.
     """
 
     title: str
     cells: Sequence[str]
     rank: int = 0
     right: bool = True
+    fold: int | None = None
+    styles: Mapping[str, str] = field(factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Characters of the longest cell, or of the title."""
+        return max(map(cell_len, [*self.title.splitlines(), *map(printable, self.cells)]), default=0)
+
+    @property
+    def least(self) -> int:
+        """Characters that the column may not do without."""
+        return self.width if self.fold is None else min(self.fold, self.width)
 
 
 def text_of(words: str, style: str = "") -> Text:
@@ -83,21 +100,43 @@ def bits_a_weight(stored_bytes: int, parameters: int | None) -> str:
 def draw(console: Console, columns: Sequence[Column], *, sums: bool = True) -> Table:
     """Build the table with as many columns as fit the console; `sums` sets the last row off."""
     ranks = sorted({column.rank for column in columns}, reverse=True)
-    tables = (_table([column for column in columns if column.rank <= rank], sums) for rank in ranks)
-    unlimited = console.options.update(max_width=WIDE)
-    fitting = (table for table in tables if Measurement.get(console, unlimited, table).maximum <= console.width)
-    return next(fitting, _table([column for column in columns if column.rank == 0], sums))
+    choices = [[column for column in columns if column.rank <= rank] for rank in ranks]
+    for chosen in choices:
+        spare = console.width - GAP * (len(chosen) - 1) - sum(column.least for column in chosen)
+        if spare >= 0:
+            return _table(chosen, _widths(chosen, spare), sums)
+    return _table(choices[-1], [None] * len(choices[-1]), sums)
 
 
-def _table(columns: Sequence[Column], sums: bool) -> Table:
+def _widths(columns: Sequence[Column], spare: int) -> list[int | None]:
+    """Return how wide each column that folds is, the narrowest widened first; None of others."""
+    widths, whole = [column.least for column in columns], [column.width for column in columns]
+    for _ in range(spare):
+        growing = [place for place, width in enumerate(widths) if width < whole[place]]
+        if not growing:
+            break
+        widths[min(growing, key=widths.__getitem__)] += 1
+    return [None if column.fold is None else width for column, width in zip(columns, widths, strict=True)]
+
+
+def _table(columns: Sequence[Column], widths: Sequence[int | None], sums: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
+    folds = any(column.fold is not None for column in columns)
+    for column, width in zip(columns, widths, strict=True):
         justify: JustifyMethod = "right" if column.right else "left"
-        table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=column.rank == 0)
+        table.add_column(
+            column.title,
+            justify=justify,
+            vertical="top" if folds else "bottom",
+            no_wrap=column.fold is None,
+            overflow="ellipsis" if column.fold is None else "fold",
+            width=width,
+        )
     rows = list(zip(*(column.cells for column in columns), strict=True))
     for number, row in enumerate(rows, 1):
         last = sums and number == len(rows)
-        table.add_row(*map(text_of, row), style="bold" if last else "", end_section=sums and number == len(rows) - 1)
+        texts = [text_of(cell, column.styles.get(cell, "")) for column, cell in zip(columns, row, strict=True)]
+        table.add_row(*texts, style="bold" if last else "", end_section=sums and number == len(rows) - 1)
     return table
 
 

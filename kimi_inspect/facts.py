@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["MAX_COUNT", "Facts", "facts_of", "text_levels"]
+__all__ = ["MAX_COUNT", "Facts", "facts_of"]
 
 TEXT_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
@@ -54,17 +54,8 @@ def facts_of(config: Mapping[str, Any] | None, metadata: Mapping[str, Any], *, w
     return _of_config(config or {})
 
 
-def text_levels(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the levels of a config where facts of the language model may stand, the model's own first."""
-    for key in TEXT_KEYS:
-        level = config.get(key)
-        if isinstance(level, Mapping):
-            yield level
-    yield config
-
-
 def _of_config(config: Mapping[str, Any]) -> Facts:
-    levels = list(text_levels(config))
+    levels = list(_text_levels(config))
     experts = next(filter(None, (_value(levels, key, (int, list)) for key in EXPERT_KEYS)), None)
     dsa = _value(levels, "dsa_config", (dict,))
     return Facts(
@@ -79,6 +70,15 @@ def _of_config(config: Mapping[str, Any]) -> Facts:
         indexer=bool(dsa) or _is_count(_value(levels, "index_topk", (int,))),
         tied=_value([*levels[-1:], *levels[:-1]], "tie_word_embeddings", (bool,)) if _generates(config) else None,
     )
+
+
+def _text_levels(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the levels of a config where facts of the language model may stand, the model's own first."""
+    for key in TEXT_KEYS:
+        level = config.get(key)
+        if isinstance(level, Mapping):
+            yield level
+    yield config
 
 
 def _dense_layers(levels: Sequence[Mapping[str, Any]]) -> int:

@@ -16,6 +16,7 @@ SEVERITIES: dict[str, Severity] = {
     "truncated": Severity.ERROR,
     "gap": Severity.ERROR,
     "trailing-bytes": Severity.ERROR,
+    "embedded-file": Severity.ERROR,
     "bad-padding": Severity.ERROR,
     "metadata-not-string": Severity.ERROR,
     "duplicate-key": Severity.ERROR,

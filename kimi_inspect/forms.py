@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from kimi_inspect.declared import Spec
 from kimi_inspect.header import Kind
@@ -71,6 +71,13 @@ MX_GROUP, NV_GROUP = 32, 16
 WIDTHS = range(2, 9)
 """Bits that whole values are packed in."""
 FP8_BLOCK = (128, 128)
+GROUPS = (16, 32, 64, 128, 256, 512)
+"""Values of a row that share a scale, where they share by groups."""
+BNB_BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+BNB_BLOCK, BNB_NESTED_BLOCK = 64, 256
+"""What bitsandbytes takes unless it is told otherwise: values for a maximum, and maxima for one of theirs."""
+MLX_MODES = (("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16))
+"""MLX's modes without biases: bits of a value, and values that share a scale."""
 _MX_SCALES = ("U8", "F8_E8M0")
 
 
@@ -85,6 +92,8 @@ class Verdict:
         group_size: values that share one scale.
         by_tensors: the tensors alone determine it; else the config was believed.
         misfit: a tensor beside the weight that has not the shape it should have, and that shape.
+        layout: whose way of laying it out it is, of two with the same encoding: ``gptq`` or ``awq``.
+        lacks: last part of the name of what belongs beside it, apart from its scale, and is not there.
     """
 
     encoding: str
@@ -93,6 +102,8 @@ class Verdict:
     group_size: int | None = None
     by_tensors: bool = True
     misfit: tuple[str, tuple[int, ...]] | None = None
+    layout: str | None = field(default=None, eq=False)
+    lacks: str | None = None
 
 
 def decide(main: str, tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
@@ -178,32 +189,73 @@ def _qweight(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
         return None
     if scales is None or len(scales.shape) != 2:
         return _integers(spec, (weight.shape[1], weight.shape[0])) if spec and spec.bits else None
-    (rows, columns), (groups, out) = weight.shape, scales.shape
+    return _awq(tensors, spec) if _is_awq(tensors, spec) else _gptq(tensors, spec)
+
+
+def _is_awq(tensors: Mapping[str, Kind], spec: Spec | None) -> bool:
+    """Tell AWQ from GPTQ: by the scales, one for each value that goes out; where these fit neither, by the zeros.
+
+    AWQ's zeros have as many words as its weight.
+    """
+    columns, out = tensors["qweight"].shape[1], tensors["scales"].shape[1]
+    if out == columns or not columns:
+        return False
+    bits, rest = divmod(32 * columns, out) if out else (0, 1)
+    if not rest and bits in WIDTHS:
+        return True
     zeros = tensors.get("qzeros")
-    if columns != out:  # AWQ
-        bits, rest = divmod(32 * columns, out) if out else (0, 1)
-        return None if rest or bits not in WIDTHS else _counted(bits, (out, rows), groups, spec)
+    words = zeros.shape[-1] if zeros is not None and zeros.shape else None
+    return "g_idx" not in tensors and words == columns and spec is not None
+
+
+def _awq(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    (rows, columns), (groups, out) = tensors["qweight"].shape, tensors["scales"].shape
+    bits, rest = divmod(32 * columns, out) if out else (0, 1)
+    misfit = None
+    if rest or bits not in WIDTHS:
+        bits = (spec.bits if spec else None) or 0
+        if bits not in WIDTHS or 32 * columns % bits:
+            return None
+        out = 32 * columns // bits
+        misfit = ("scales", (groups, out))
+    return _counted(bits, (out, rows), groups, spec, layout="awq", misfit=misfit)
+
+
+def _gptq(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    (rows, out), (groups, width) = tensors["qweight"].shape, tensors["scales"].shape
+    zeros, order = tensors.get("qzeros"), tensors.get("g_idx")
     bits, rest = divmod(32 * zeros.shape[-1], out) if zeros is not None and zeros.shape and out else (0, 0)
-    order = tensors.get("g_idx")
     if not bits and order is not None and order.shape and order.shape[0]:
         bits, rest = divmod(32 * rows, order.shape[0])
     by_tensors = bool(bits)
     bits = bits or (spec.bits or 0 if spec else 0)
     if rest or bits not in WIDTHS or 32 * rows % bits:
         return None
-    return _counted(bits, (out, 32 * rows // bits), groups, spec, by_tensors=by_tensors)
+    misfit = None if width == out else ("scales", (groups, out))
+    shape = (out, 32 * rows // bits)
+    return _counted(bits, shape, groups, spec, by_tensors=by_tensors, layout="gptq", misfit=misfit)
 
 
-def _counted(bits: int, shape: tuple[int, int], groups: int, spec: Spec | None, *, by_tensors: bool = True) -> Verdict:
+def _counted(
+    bits: int,
+    shape: tuple[int, int],
+    groups: int,
+    spec: Spec | None,
+    *,
+    by_tensors: bool = True,
+    layout: str | None = None,
+    misfit: tuple[str, tuple[int, ...]] | None = None,
+) -> Verdict:
     declared = spec.group_size if spec else None
     expected = (-(-shape[1] // declared), shape[0]) if declared and groups else None
     return Verdict(
-        misfit=("scales", expected) if expected and expected[0] != groups else None,
+        misfit=("scales", expected) if expected and expected[0] != groups else misfit,
         encoding=f"int{bits}",
         shape=shape,
         parameters=prod(shape),
         group_size=shape[1] // groups if groups and shape[1] % groups == 0 else None,
         by_tensors=by_tensors,
+        layout=layout,
     )
 
 
@@ -223,7 +275,7 @@ def _weight(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
     if weight.dtype == "U8":
         return _bitsandbytes(tensors) or _fp4_by_scale(tensors, spec)
     if weight.dtype == "I8":
-        return _bytes(tensors)
+        return _bytes(tensors, spec)
     return _fp8(tensors, spec) if weight.dtype.startswith("F8_E") else None
 
 
@@ -237,70 +289,103 @@ def _bitsandbytes(tensors: Mapping[str, Kind]) -> Verdict | None:
     for kind in ("nf4", "fp4"):
         if f"weight.quant_state.bitsandbytes__{kind}" in tensors:
             values = 2 * prod(tensors["weight"].shape)
-            blocks = prod(tensors["weight.absmax"].shape) if "weight.absmax" in tensors else 0
-            group = values // blocks if blocks and values % blocks == 0 else None
+            absmax = tensors.get("weight.absmax")
+            blocks = prod(absmax.shape) if absmax else 0
             encoding = "nf4" if kind == "nf4" else "bnb_fp4"
-            return Verdict(encoding=encoding, shape=None, parameters=values, group_size=group)
+            return Verdict(
+                encoding=encoding,
+                shape=None,
+                parameters=values,
+                group_size=values // blocks if blocks and values % blocks == 0 else None,
+                misfit=_misfit_of_maxima(values, tensors) if absmax else None,
+            )
     return None
 
 
-def _bytes(tensors: Mapping[str, Kind]) -> Verdict | None:
+def _misfit_of_maxima(values: int, tensors: Mapping[str, Kind]) -> tuple[str, tuple[int, ...]] | None:
+    """Hold the maxima of bitsandbytes' blocks against the values, and the maxima of the maxima against these."""
+    blocks = prod(tensors["weight.absmax"].shape)
+    if blocks not in {-(-values // size) for size in BNB_BLOCKS}:
+        return "weight.absmax", (-(-values // BNB_BLOCK),)
+    nested = tensors.get("weight.nested_absmax")
+    expected = -(-blocks // BNB_NESTED_BLOCK)
+    return ("weight.nested_absmax", (expected,)) if nested and prod(nested.shape) != expected else None
+
+
+def _bytes(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
     """Signed bytes: bitsandbytes' or another int8, or two FP4 values where the scale is a power of two for 32."""
     weight = tensors["weight"]
     scale = _of(tensors, "weight_scale", "scale")
     if scale and scale[1].dtype in _MX_SCALES:
         return _grouped("mxfp4", _widened(weight.shape, 2), MX_GROUP, scale)
-    if "SCB" in tensors or scale:
-        encoding = "bnb_int8" if "SCB" in tensors else "int8"
-        return Verdict(encoding=encoding, shape=weight.shape, parameters=prod(weight.shape))
+    if "SCB" in tensors:
+        rows = weight.shape[:-1]
+        misfit = None if prod(tensors["SCB"].shape) == prod(rows) else ("SCB", rows)
+        return Verdict(encoding="bnb_int8", shape=weight.shape, parameters=prod(weight.shape), misfit=misfit)
+    if scale:
+        misfit = None if _is_by_row(weight, scale[1], spec) else (scale[0], (*weight.shape[:-1], 1))
+        return Verdict(encoding="int8", shape=weight.shape, parameters=prod(weight.shape), misfit=misfit)
     return None
+
+
+def _is_by_row(weight: Kind, scale: Kind, spec: Spec | None) -> bool:
+    """Whether a scale is one for all or one for each row; if the config does not exclude it, for groups in a row."""
+    rows = weight.shape[:-1]
+    if prod(scale.shape) in (1, prod(rows)):
+        return True
+    may_be_groups = spec is None or (spec.group_size is not None and spec.leaf != "qweight")
+    steps = {-(-weight.shape[-1] // group) for group in GROUPS}
+    return may_be_groups and scale.shape[:-1] == rows and scale.shape[-1] in steps
 
 
 def _fp8(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
     """FP8 with one scale for a block or a group; with one for a row or for all it is a plain type."""
     weight, scale = tensors["weight"], _of(tensors, "weight_scale_inv", "weight_scale", "scale")
-    if scale is None or len(weight.shape) < 2 or len(scale[1].shape) != len(weight.shape):
+    if scale is None or len(weight.shape) < 2:
         return None
-    groups = (*weight.shape[:-1], -(-weight.shape[-1] // MX_GROUP))
-    if scale[1].dtype in _MX_SCALES and scale[1].shape == groups:
+    name, kind = scale
+    rows = weight.shape[:-1]
+    if kind.dtype in _MX_SCALES and kind.shape == (*rows, -(-weight.shape[-1] // MX_GROUP)):
         return _grouped("mxfp8", weight.shape, MX_GROUP, scale)
     block = (spec.block if spec else None) or FP8_BLOCK
-    expected = (
-        *weight.shape[:-2],
-        *(-(-side // step) for side, step in zip(weight.shape[-2:], block, strict=True)),
-    )
-    fits = scale[1].shape == expected
-    if not fits and (scale[0] == "weight_scale" or not (spec and spec.block)):
-        return None
-    return Verdict(
-        encoding="fp8_block",
-        shape=weight.shape,
-        parameters=prod(weight.shape),
-        group_size=block[1],
-        by_tensors=fits,
-        misfit=None if fits else (scale[0], expected),
-    )
+    blocks = (*rows[:-1], *(-(-side // step) for side, step in zip(weight.shape[-2:], block, strict=True)))
+    plain = Verdict(encoding=weight.dtype.lower(), shape=weight.shape, parameters=prod(weight.shape))
+    if kind.shape == blocks:
+        return evolve(plain, encoding="fp8_block", group_size=block[1])
+    if prod(kind.shape) == 1 or kind.shape in (rows, (*rows, 1)):
+        return plain
+    if name == "weight_scale_inv" or (spec and spec.block and name != "weight_scale"):
+        return evolve(plain, encoding="fp8_block", group_size=block[1], by_tensors=False, misfit=(name, blocks))
+    return None if _is_by_row(weight, kind, spec) else evolve(plain, misfit=(name, (*rows, 1)))
 
 
 def _mlx(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
     """MLX: values packed bit by bit in words of 32; without biases the scales' share of the row tells the mode."""
-    weight, scales = tensors["weight"], _of(tensors, "scales")
-    if scales is None or not scales[1].shape or scales[1].shape[:-1] != weight.shape[:-1]:
+    weight, scales, biases = tensors["weight"], _of(tensors, "scales"), tensors.get("biases")
+    if scales is None or not scales[1].shape:
         return None
-    words, groups = weight.shape[-1], scales[1].shape[-1]
-    if scales[1].dtype == "U8" and "biases" not in tensors:
-        for encoding, bits, group in (("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)):
-            if words * 32 // bits == groups * group:
-                return _grouped(encoding, _widened(weight.shape, 32 // bits), group, scales)
+    if scales[1].dtype == "U8" and biases is None:
+        return _mlx_without_biases(weight, scales, spec)
+    if spec is None or spec.bits is None or spec.bits not in WIDTHS or not spec.group_size:
         return None
-    biases = tensors.get("biases")
-    if spec is None or spec.bits is None or spec.bits not in WIDTHS or not spec.group_size or biases is None:
-        return None
-    shape = (*weight.shape[:-1], words * 32 // spec.bits)
+    shape = (*weight.shape[:-1], weight.shape[-1] * 32 // spec.bits)
     verdict = _grouped(f"affine{spec.bits}", shape, spec.group_size, scales, by_tensors=False)
+    if biases is None:
+        return evolve(verdict, lacks="biases") if spec.encoding == verdict.encoding else None
     if verdict.misfit is None and biases.shape != scales[1].shape:
         return evolve(verdict, misfit=("biases", scales[1].shape))
     return verdict
+
+
+def _mlx_without_biases(weight: Kind, scales: tuple[str, Kind], spec: Spec | None) -> Verdict | None:
+    declared = None
+    for mode, bits, group in MLX_MODES:
+        verdict = _grouped(mode, _widened(weight.shape, 32 // bits), group, scales)
+        if verdict.misfit is None and weight.shape[-1] * 32 // bits % group == 0:
+            return verdict
+        if spec and spec.encoding == mode:
+            declared = evolve(verdict, by_tensors=False)
+    return declared
 
 
 _FORMS: dict[str, Callable[[Mapping[str, Kind], Spec | None], Verdict | None]] = {

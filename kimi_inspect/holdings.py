@@ -5,8 +5,9 @@ Half a million tensors are some two thousand units: the experts of a layer count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from attrs import frozen
@@ -29,13 +30,16 @@ class Unit:
         place: in GGUF's spelling: ``attn_output``, ``ffn_gate_exps``.
         number: of the layer or block; -1 outside of any.
         layer: of the language stack, or None.
-        tensors: weights; several where experts lie apart.
+        tensors: weights; several where experts lie apart, none where scales have lost theirs.
         experts: how many it holds, or None outside of routed experts.
         parameters: of all of it, or None if they are not known.
         stored_bytes: of all of it, scales included.
         encodings: of its weights, in order.
-        shape: logical, of one expert where there are several, sides of length 1 left out; None where weights differ.
+        shape: logical, of one expert where there are several, sides of length 1 left out; None where it is not known,
+            and where several tensors make one thing.
+        uneven: its weights are of several shapes.
         example: name of its first tensor.
+        shard: path of the file that holds that.
     """
 
     component: Component
@@ -48,7 +52,9 @@ class Unit:
     stored_bytes: int
     encodings: tuple[str, ...]
     shape: tuple[int, ...] | None
+    uneven: bool = False
     example: str
+    shard: str
 
     @property
     def encoding(self) -> str:
@@ -57,8 +63,16 @@ class Unit:
 
     @property
     def each(self) -> int | None:
-        """Parameters of one expert, or of the whole outside of routed experts."""
+        """Parameters of one expert, of a mean one where they differ; of the whole outside of routed experts."""
         return None if self.parameters is None else self.parameters // (self.experts or 1)
+
+
+class _Part(NamedTuple):
+    """The tensors of a unit that have one look: how many, repeated ones left out, and the first row."""
+
+    look: Look
+    tensors: int
+    first: int
 
 
 def holdings_of(
@@ -71,43 +85,37 @@ def holdings_of(
 
 def _units(table: TensorTable, places: Places) -> Iterator[Unit]:
     columns = table.columns
-    looks, numbers = len(columns.looks), int(places.number.max(initial=-1)) + 2
-    key = places.place.astype(np.int64) * numbers + places.number + 1
-    cells, cell_of = distinct(key * looks + columns.look)
-    first = _first_rows(cell_of, len(cells))
-    counts = np.bincount(cell_of[~columns.repeated], minlength=len(cells))
-    nbytes = exact_sums(cell_of, columns.end - columns.begin, len(cells))
-    groups: dict[int, list[int]] = {}
-    for cell, code in enumerate((cells // looks).tolist()):
-        groups.setdefault(code, []).append(cell)
-    for code, members in groups.items():
-        parts = [(columns.looks[int(cells[cell]) % looks], int(counts[cell]), int(first[cell])) for cell in members]
-        weights = [part for part in parts if part[0].role is Role.WEIGHT]
-        if weights:
-            yield _unit(
-                table,
-                weights,
-                place=places.texts[code // numbers],
-                number=code % numbers - 1,
-                stored_bytes=sum(nbytes[cell] for cell in members),
-            )
+    looks, numbers = max(len(columns.looks), 1), int(places.number.max(initial=-1)) + 2
+    units, unit_of = distinct(places.place.astype(np.int64) * numbers + places.number + 1)
+    cells, cell_of = distinct(unit_of * looks + columns.look)
+    first = _first_rows(cell_of, len(cells)).tolist()
+    counts = np.bincount(cell_of[~columns.repeated], minlength=len(cells)).tolist()
+    nbytes = exact_sums(unit_of, columns.end - columns.begin, len(units))
+    parts = [_Part(columns.looks[cell % looks], counts[at], first[at]) for at, cell in enumerate(cells.tolist())]
+    bounds = np.searchsorted(cells, np.arange(len(units) + 1) * looks).tolist()
+    for at, code in enumerate(units.tolist()):
+        yield _unit(
+            table,
+            parts[bounds[at] : bounds[at + 1]],
+            place=places.texts[code // numbers],
+            number=code % numbers - 1,
+            stored_bytes=nbytes[at],
+        )
 
 
-def _unit(
-    table: TensorTable, weights: list[tuple[Look, int, int]], *, place: str, number: int, stored_bytes: int
-) -> Unit:
-    """Make the unit of weights: how each look, how many, and the first row of each."""
+def _unit(table: TensorTable, parts: Sequence[_Part], *, place: str, number: int, stored_bytes: int) -> Unit:
     columns = table.columns
-    row = min(first for _, _, first in weights)
-    component = COMPONENTS[columns.component[row]]
-    tensors = sum(count for _, count, _ in weights)
+    weights = [part for part in parts if part.look.role is Role.WEIGHT]
+    row = min(part.first for part in weights or parts)
+    tensors = sum(part.tensors for part in weights)
     stacked = int(columns.experts[row]) if columns.expert[row] < 0 else -1
-    experts = stacked if stacked >= 0 else tensors if columns.expert[row] >= 0 else None
-    sizes = [None if look.parameters is None else look.parameters * count for look, count, _ in weights]
+    experts = stacked if stacked >= 0 else tensors if tensors and columns.expert[row] >= 0 else None
+    sizes = [None if part.look.parameters is None else part.look.parameters * part.tensors for part in weights]
     known = [size for size in sizes if size is not None]
-    shapes = {_bare(look.shape, stacked=stacked >= 0) for look, _, _ in weights}
+    shapes = {_bare(part.look.shape, stacked=stacked >= 0) for part in weights}
+    alone = experts is not None or tensors == 1
     return Unit(
-        component=component,
+        component=COMPONENTS[columns.component[row]],
         place=place,
         number=number,
         layer=int(columns.layer[row]) if columns.layer[row] >= 0 else None,
@@ -115,9 +123,11 @@ def _unit(
         experts=experts,
         parameters=sum(known) if len(known) == len(sizes) else None,
         stored_bytes=stored_bytes,
-        encodings=tuple(sorted({look.encoding for look, _, _ in weights})),
-        shape=shapes.pop() if len(shapes) == 1 else None,
+        encodings=tuple(sorted({part.look.encoding for part in weights})),
+        shape=shapes.pop() if len(shapes) == 1 and alone else None,
+        uneven=len(shapes) > 1,
         example=table.name_of(row),
+        shard=columns.paths[columns.shard[row]],
     )
 
 

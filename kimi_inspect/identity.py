@@ -69,7 +69,7 @@ def identity_findings(identity: Identity, alike: Collection[str] = ()) -> Iterat
         )
     other_values = [path for path in identity.differing if path in alike]
     laid_out = [path for path in identity.differing if path not in alike]
-    for paths, what in ((other_values, "the same header: its values are others"), (laid_out, "another header")):
+    for paths, what in ((other_values, ", under the same header: its values are others"), (laid_out, "")):
         if paths:
-            message = f"another SHA-256 than the reference's file of that name, under {what}"
+            message = f"another SHA-256 than the reference's file of that name{what}"
             yield finding("shard-differs", paths[0], message, file=paths[0], count=len(paths), examples=paths)

@@ -16,7 +16,7 @@ from kimi_inspect.sources import ByteSource, FileStore, ListedFile
 from kimi_inspect.table import TensorTable
 from kimi_inspect.values import Finding
 
-__all__ = ["declared_total", "index_findings", "promised_files"]
+__all__ = ["declared_total", "index_findings", "indexes_of", "promised_files"]
 
 HEAD = 1 << 16
 """Bytes of an index that are read for what it declares."""
@@ -26,7 +26,12 @@ PIECE = 1 << 20
 
 
 def index_findings(
-    store: FileStore, chosen: FileSet, read: Sequence[ReadShard], table: TensorTable, listing: Sequence[ListedFile]
+    store: FileStore,
+    chosen: FileSet,
+    read: Sequence[ReadShard],
+    table: TensorTable,
+    listing: Sequence[ListedFile],
+    found: Sequence[Finding] = (),
 ) -> Iterator[Finding]:
     """Yield what the indexes of a set say and its headers do not, and the other way round.
 
@@ -36,9 +41,10 @@ def index_findings(
         read: its shards.
         table: all tensors.
         listing: all files.
+        found: what is found without the indexes, and is not told again.
     """
     listed = {file.path for file in listing}
-    for index in _indexes(chosen, listing):
+    for index in indexes_of(chosen, listing):
         path = index.path
         folder = path.rpartition("/")[0]
         there = [one for one in read if one.file.path.rpartition("/")[0] == folder]
@@ -47,7 +53,7 @@ def index_findings(
         whole = len(shards) == len(there)
         try:
             pieces = _pieces(store.open(index))
-            yield from check_index(pieces, path, tensors, listed=listed, shards=shards, whole=whole)
+            yield from check_index(pieces, path, tensors, listed=listed, shards=shards, whole=whole, found=found)
         except SourceError as error:
             message = f"the index cannot be read: {error.problem}; what it promises is not known"
             yield finding("index-unreadable", path, message, file=path)
@@ -56,7 +62,7 @@ def index_findings(
 def promised_files(store: FileStore, chosen: FileSet, listing: Sequence[ListedFile]) -> set[str] | None:
     """Return the paths that the indexes of a set name; None where there is none that can be read."""
     promised: set[str] = set()
-    indexes = _indexes(chosen, listing)
+    indexes = indexes_of(chosen, listing)
     try:
         for index in indexes:
             folder = index.path.rpartition("/")[0]
@@ -72,7 +78,7 @@ def promised_files(store: FileStore, chosen: FileSet, listing: Sequence[ListedFi
 
 def declared_total(store: FileStore, chosen: FileSet, listing: Sequence[ListedFile]) -> int | None:
     """Return the total size that the index of a set declares in its first bytes, where writers put it."""
-    indexes = _indexes(chosen, listing)
+    indexes = indexes_of(chosen, listing)
     if len(indexes) != 1:
         return None
     reader = IndexReader()
@@ -86,7 +92,7 @@ def declared_total(store: FileStore, chosen: FileSet, listing: Sequence[ListedFi
     return declared if type(declared) is int else None
 
 
-def _indexes(chosen: FileSet, listing: Sequence[ListedFile]) -> list[ListedFile]:
+def indexes_of(chosen: FileSet, listing: Sequence[ListedFile]) -> list[ListedFile]:
     """Return the index files of a set; beside a single file an index is a left-over that loaders do not look at."""
     by_path = {file.path: file for file in listing}
     numbered = [file.path for file in chosen.files if ShardName.of(file.path).count is not None]

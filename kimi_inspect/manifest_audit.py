@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from kimi_inspect.findings import finding
 from kimi_inspect.manifest import Manifest, ManifestFile
@@ -42,7 +42,9 @@ def compare_with_manifest(
     files: Mapping[str, ManifestFile],
     identity: Identity | None,
     front: Callable[[Shard], bytes | None],
-) -> tuple[Outcome, frozenset[str]]:
+    *,
+    partial: bool,
+) -> Outcome:
     """Hold the shards of an open checkpoint against the files of a manifest.
 
     Args:
@@ -50,64 +52,51 @@ def compare_with_manifest(
         files: weight files of the manifest, by path.
         identity: the digests compared, or None.
         front: reads the header of a shard again; None if it cannot.
-
-    Returns:
-        What comes of it, and the paths of shards whose headers are the manifest's.
+        partial: the candidate is a part of a set, chosen on purpose.
     """
     sides = {side.path for side in checkpoint.companions}
     shards = {shard.path: shard for shard in checkpoint.shards if shard.path not in sides}
     equal = set(identity.equal) if identity else set()
     both = [shard for path, shard in shards.items() if path in files and path not in equal]
-    alike = frozenset(_alike(both, files, front))
-    found = [*_missing(shards, files, identity), *([] if identity else _resized(both, files))]
-    known = identity is None and {*files} == {*shards} == {*alike}
-    return (
-        Outcome(
-            findings=tuple(found),
-            different=identity is not None and any(path in alike for path in identity.differing),
-            reduced=any(item.code == "shard-missing" for item in found),
-            known=known,
-        ),
-        alike,
+    headers = {shard.path: _has_header(shard, files[shard.path], front) for shard in both}
+    other = [shard for shard in both if headers[shard.path] is False]
+    missing = [] if partial else sorted(identity.missing if identity else files.keys() - shards.keys())
+    told = any(item.code == "shard-missing" for item in checkpoint.findings)
+    found = [*([] if told else _missing(missing)), *([] if identity else _differing(other, files))]
+    return Outcome(
+        findings=tuple(found),
+        different=bool(other or (identity and identity.differing) or (missing and not both and not equal)),
+        reduced=bool(missing),
+        alike=frozenset(path for path, has in headers.items() if has),
+        known=bool(headers) and all(headers.values()),
     )
 
 
-def _alike(
-    shards: list[Shard], files: Mapping[str, ManifestFile], front: Callable[[Shard], bytes | None]
-) -> Iterator[str]:
-    """Yield the shards whose headers have the manifest's digest and whose size is the manifest's."""
-    told = [
-        shard
-        for shard in shards
-        if files[shard.path].header_sha256 and shard.header_bytes and files[shard.path].bytes == shard.file_bytes
-    ]
-    for shard in told:
-        header = front(shard)
-        if header is not None and hashlib.sha256(header).hexdigest() == files[shard.path].header_sha256:
-            yield shard.path
+def _has_header(shard: Shard, file: ManifestFile, front: Callable[[Shard], bytes | None]) -> bool | None:
+    """Whether a shard has the size and the header that a manifest tells; None where it does not tell the header."""
+    if file.bytes != shard.file_bytes:
+        return False
+    header = front(shard) if file.header_sha256 and shard.header_bytes else None
+    return None if header is None else hashlib.sha256(header).hexdigest() == file.header_sha256
 
 
-def _missing(
-    shards: Mapping[str, Shard], files: Mapping[str, ManifestFile], identity: Identity | None
-) -> Iterator[Finding]:
-    missing = list(identity.missing) if identity else sorted(files.keys() - shards.keys())
+def _missing(missing: Sequence[str]) -> Iterator[Finding]:
     if missing:
         message = "a weight file of the manifest is not there"
         yield finding("shard-missing", missing[0], message, file=missing[0], count=len(missing), examples=missing)
 
 
-def _resized(shards: list[Shard], files: Mapping[str, ManifestFile]) -> Iterator[Finding]:
-    """Yield the shards of another size than the manifest says."""
-    other = [shard for shard in shards if shard.file_bytes != files[shard.path].bytes]
-    if other:
-        first = other[0]
+def _differing(shards: Sequence[Shard], files: Mapping[str, ManifestFile]) -> Iterator[Finding]:
+    """Yield the shards of another size or header than the manifest tells, whose digests are not known."""
+    if shards:
+        first = shards[0]
         yield finding(
             "shard-differs",
             first.path,
-            "another size than the manifest says",
+            "another size, or another header, than the manifest tells; it is another file",
             file=first.path,
             expected=files[first.path].bytes,
             actual=first.file_bytes,
-            count=len(other),
-            examples=[shard.path for shard in other],
+            count=len(shards),
+            examples=[shard.path for shard in shards],
         )

@@ -243,6 +243,8 @@ def _secret(token: str | bool | None) -> str | None:
     if token is False:
         return None
     secret = token if isinstance(token, str) else os.environ.get("MODELSCOPE_API_TOKEN", "").strip()
+    if secret.startswith("hf_"):
+        raise AuthenticationError("that is a token of the Hub's; ModelScope's own is set as MODELSCOPE_API_TOKEN")
     if token is True and not secret:
         raise AuthenticationError("no token of ModelScope's is there; set MODELSCOPE_API_TOKEN")
     if secret and not _TOKEN.fullmatch(secret):

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, cast
 from attrs import evolve, field, frozen
 
 from kimi_inspect.caching import HeaderCache, cache_folder
+from kimi_inspect.causes import apart
 from kimi_inspect.choosing import Found, find_files, read_config, sorted_listing
 from kimi_inspect.companions import IMATRIX, SideFile, chosen_sides, companions_of, role_of
 from kimi_inspect.completeness import find_lacks
@@ -29,6 +30,7 @@ from kimi_inspect.values import Companion, Finding, Progress, ProgressCallback, 
 from kimi_inspect.wholeness import missing_shards, split_findings
 
 __all__ = [
+    "UNREAD",
     "Checkpoint",
     "Listing",
     "OpenOptions",
@@ -40,10 +42,15 @@ __all__ = [
     "options_for",
 ]
 
+HUB_TOKEN = "hf_"  # noqa: S105 - what all of them begin with
+
 MAX_WORKERS = 16
 """Requests under way at a time."""
 
-INCOMPLETE = frozenset({"shard-missing", "shard-unreadable", "truncated"})
+UNREAD = frozenset({"shard-missing", "shard-unreadable"})
+"""Findings of a checkpoint of which not every header was read: what else it lacks is not known then."""
+
+INCOMPLETE = UNREAD | {"truncated"}
 """Findings that mean that not all of the checkpoint is there."""
 
 
@@ -180,11 +187,28 @@ def located(source: Source, options: OpenOptions) -> Location:
     )
 
 
-def options_for(source: object, options: OpenOptions, *, given_for: object) -> OpenOptions:
-    """Return what of the options that were given for one source serves another: a token and an endpoint one site's."""
-    if at_one_site(source, given_for):
+def options_for(source: object, options: OpenOptions, *, among: Sequence[object]) -> OpenOptions:
+    """Return what of the options that a caller gave for several sources serves one of them.
+
+    An endpoint is the Hub's, if any of them is there. A token goes to one site: one of the Hub's, by its first letters,
+    to the Hub; any other to the first source's.
+    """
+    named = _named(source)
+    sites = [site for site in map(_named, among) if site]
+    if all(at_one_site(site, named) for site in sites):
         return options
-    return cast("OpenOptions", {key: value for key, value in options.items() if key not in ("token", "endpoint")})
+    token, left_out = options.get("token"), set()
+    is_of_hub = at_one_site(named, "")
+    if isinstance(token, str) and not (is_of_hub if token.startswith(HUB_TOKEN) else at_one_site(named, sites[0])):
+        left_out.add("token")
+    if not is_of_hub:
+        left_out.add("endpoint")
+    return cast("OpenOptions", {key: value for key, value in options.items() if key not in left_out})
+
+
+def _named(source: object) -> str:
+    """Return a source as it is written; what is no source string is at no site."""
+    return source.source if isinstance(source, Checkpoint) else source if isinstance(source, str) else ""
 
 
 def listed(location: Location, progress: ProgressCallback | None = None) -> Sequence[ListedFile]:
@@ -220,7 +244,7 @@ def open_listed(location: Location, listing: Sequence[ListedFile], asked: OpenOp
     checkpoint = _checkpoint(store, found, counted, read, config, findings)
     if found.partial or not (asked.get("check_index") or store.origin is None):
         return checkpoint
-    stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing)
+    stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing, checkpoint.findings)
     return evolve(checkpoint, findings=in_order([*checkpoint.findings, *stale]), traffic=store.traffic)
 
 
@@ -276,7 +300,7 @@ def _checkpoint(
             metadata.setdefault(key, value)
     architecture = _architecture(metadata, config, chosen.format)
     told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
-    told += _set_findings(found, own, meaning, config, metadata, told)
+    told = apart([*told, *_set_findings(found, own, meaning, config, metadata, told)])
     return Checkpoint(
         source=store.source,
         commit=store.commit,
@@ -307,9 +331,9 @@ def _set_findings(
     """Return what the set as a whole says of itself that is not so; of a part of one nothing is said."""
     more: list[Finding] = []
     if found.chosen.format == "gguf":
-        whole = not found.partial and not any(item.code in ("shard-missing", "shard-unreadable") for item in told)
+        whole = not found.partial and not any(item.code in UNREAD for item in told)
         more += _gguf_findings(own, meaning.table, metadata, whole=whole)
-    if found.partial or any(item.code in INCOMPLETE for item in [*told, *more]):
+    if found.partial or any(item.code in UNREAD for item in [*told, *more]):
         return more
     lacks = find_lacks(
         meaning,

@@ -9,7 +9,7 @@ from attrs import frozen
 from kimi_inspect.values import Finding, Severity
 from kimi_inspect.verdict import Identity, Kept, Relation, Requantization, Verdict
 
-__all__ = ["Outcome", "verdict_of"]
+__all__ = ["Outcome", "is_same", "verdict_of"]
 
 
 @frozen(kw_only=True)
@@ -23,7 +23,9 @@ class Outcome:
         different: it is another model, or has other values under the same headers.
         reduced: something of the reference was left out.
         changed: values are stored in another encoding, or were computed anew.
-        known: the reference says enough to tell all that; a manifest of files laid out otherwise does not.
+        alike: paths of shards that have the reference's header and another SHA-256.
+        known: there is a reference, and it says enough to tell all that; a manifest of files laid out otherwise does
+            not.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -32,23 +34,28 @@ class Outcome:
     different: bool = False
     reduced: bool = False
     changed: bool = False
+    alike: frozenset[str] = frozenset()
     known: bool = True
 
 
-def verdict_of(own: Sequence[Finding], outcome: Outcome | None, identity: Identity | None) -> Verdict:
+def is_same(identity: Identity, *, partial: bool) -> bool:
+    """Whether every weight file is the reference's, and none is missing but on purpose."""
+    return identity.relation is Relation.IDENTICAL or (partial and identity.relation is Relation.SUBSET)
+
+
+def verdict_of(own: Sequence[Finding], outcome: Outcome, identity: Identity | None, *, partial: bool) -> Verdict:
     """Return the first verdict that holds.
 
     Args:
         own: what the candidate shows by itself.
-        outcome: of the comparison; None where there is no reference.
+        outcome: of the comparison.
         identity: the digests compared, or None.
+        partial: the candidate is a part of a set, chosen on purpose.
     """
     if any(item.severity is Severity.ERROR for item in own):
         return Verdict.DAMAGED
-    if identity and identity.relation is Relation.IDENTICAL:
+    if identity and is_same(identity, partial=partial):
         return Verdict.IDENTICAL
-    if outcome is None:
-        return Verdict.CONSISTENT
     held = (
         (outcome.different, Verdict.DIFFERENT_MODEL),
         (outcome.reduced, Verdict.REDUCED),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kimi_inspect.declared import Declaration, declaration_of
 from kimi_inspect.dtypes import SAFETENSORS_BITS
 from kimi_inspect.findings import MAX_EXAMPLES, finding
-from kimi_inspect.forms import CONTAINERS, LEAVES, SCALES
+from kimi_inspect.forms import CONTAINERS, LEAVES, SCALES, Verdict
 from kimi_inspect.header import Kind
 from kimi_inspect.pairing import Case, Rows, Stored, cases_of
 from kimi_inspect.patterns import Patterns
@@ -190,6 +190,7 @@ class _Packer:
 
     def _findings(self) -> Iterator[Finding]:
         yield from self._missing()
+        yield from self._incomplete()
         yield from self._misshapen()
         yield from self._disagreeing()
 
@@ -214,6 +215,19 @@ class _Packer:
             message = "a packed weight has no scale beside it; loaders fail, or put ones in its place"
             yield finding("scale-missing", names[0], message, tensor=names[0], count=len(lacking), examples=names)
 
+    def _incomplete(self) -> Iterator[Finding]:
+        """Find packed weights without something else that their form has."""
+        lacking = [
+            self._name_of(row).removesuffix(case.main) + case.verdict.lacks
+            for case in self._cases
+            if case.verdict and case.verdict.lacks
+            for row in case.rows.tolist()
+        ]
+        if lacking:
+            names = sorted(lacking)
+            message = "a packed weight lacks what its form, by the config, has beside it; loaders fail"
+            yield finding("tensor-missing", names[0], message, tensor=names[0], count=len(names), examples=names)
+
     def _misshapen(self) -> Iterator[Finding]:
         """Find scales of a wrong shape."""
         wrong = [
@@ -229,7 +243,7 @@ class _Packer:
         yield finding(
             "scale-shape",
             names[0],
-            f"a scale does not fit its weight of shape {list(verdict.shape or ())} in {verdict.encoding}",
+            f"a scale does not fit its weight of {_extent(verdict)} in {verdict.encoding}",
             expected=list(expected),
             actual=list(self._kinds[self._kind[case.partners[leaf][0]]].shape),
             tensor=names[0],
@@ -248,6 +262,8 @@ class _Packer:
                 counts.setdefault((declared, "groups of another size"), []).append(case)
             elif case.verdict.by_tensors and declared != case.verdict.encoding:
                 counts.setdefault((declared, case.verdict.encoding), []).append(case)
+            elif case.spec and case.spec.method and case.verdict.layout not in (None, case.spec.method):
+                counts.setdefault((case.spec.method, str(case.verdict.layout)), []).append(case)
         for (declared, found), cases in counts.items():
             count = sum(len(case.rows) for case in cases)
             message = f"{count:,} weights are packed as {found}, but the config declares {declared}"
@@ -262,6 +278,10 @@ class _Packer:
                 count=count,
                 examples=names,
             )
+
+
+def _extent(verdict: Verdict) -> str:
+    return f"{verdict.parameters:,} values" if verdict.shape is None else f"shape {list(verdict.shape)}"
 
 
 _MASKED_ALWAYS = {re.sub("[0-9]+", "0", leaf): role for leaf, role in _ALWAYS.items()}

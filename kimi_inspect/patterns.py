@@ -79,21 +79,25 @@ class Patterns:
         Returns:
             int32 [n], -1 for none and for a number beyond `MAX_NUMBER`.
         """
-        cuts = [_cut(mask, place) for mask, place in zip(self.masks, places, strict=True)]
-        divisor, modulus = (np.array(column, np.int64) for column in zip(*(cuts or [(1, 1)]), strict=True))
         numbers = np.full(len(self.code), -1, np.int32)
-        rows = np.flatnonzero((modulus > 1)[self.code])  # often few names have such a number
-        found = self.key[rows] // divisor[self.code[rows]] % modulus[self.code[rows]]
-        found[found > MAX_NUMBER] = -1
+        rows, found, _ = self._found(places)
         numbers[rows] = found
         return numbers
 
     def cut_out(self, places: Sequence[int], keys: NDArray[np.int64]) -> None:
-        """Set one number of each name to 0 in `keys`, a copy of the keys; `places` as for `number`."""
+        """Set one number of each name to 0 in `keys`, a copy of the keys, where `number` returns it."""
+        rows, found, divisor = self._found(places)
+        keys[rows] -= found * divisor
+
+    def _found(self, places: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows that have such a number, the numbers, and the power of ten that each stands at."""
         cuts = [_cut(mask, place) for mask, place in zip(self.masks, places, strict=True)]
         divisor, modulus = (np.array(column, np.int64) for column in zip(*(cuts or [(1, 1)]), strict=True))
-        rows = np.flatnonzero((modulus > 1)[self.code])
-        keys[rows] -= self.key[rows] // divisor[self.code[rows]] % modulus[self.code[rows]] * divisor[self.code[rows]]
+        rows = np.flatnonzero((modulus > 1)[self.code])  # often few names have such a number
+        power = divisor[self.code[rows]]
+        found = self.key[rows] // power % modulus[self.code[rows]]
+        small = found <= MAX_NUMBER
+        return rows[small], found[small], power[small]
 
     def numbers_of(self, code: int, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
         """Return for rows of one pattern their numbers from left to right: how many digits each, and int64 values."""

@@ -11,6 +11,7 @@ from threading import Lock
 from attrs import evolve, frozen
 
 from kimi_inspect.caching import HeaderCache
+from kimi_inspect.embedded import find_embedded
 from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, TransportError
 from kimi_inspect.forward import Forward, StreamedSource
 from kimi_inspect.gguf import FIRST_READ as FIRST_READ_OF_GGUF
@@ -112,6 +113,7 @@ class _HeaderReader:
                 header, error = self._try(file, source, size)
                 # An answer may tell another size than the listing did; the header is then judged by the true one.
                 if source.size == size:
+                    header = _looked_into(file, source, header)
                     if self._cache and header is not None and file.sha256:
                         # What the cache works out of the names is of use to whoever sorts them.
                         names = evolve(header.names, alike=header.names.likeness())
@@ -166,6 +168,13 @@ def reading_gguf(
     since = 0 if holds_tokenizer else FIRST_READ_OF_GGUF
     with Forward(source, since=since, until=min(size, options.max_header_bytes)) as forward:
         yield plan, forward.read
+
+
+def _looked_into(file: ListedFile, source: ByteSource, header: Header | None) -> Header | None:
+    """Say of bytes that no tensor owns whether a file begins in them, unless the size itself is in doubt."""
+    if header is None or not header.findings or file.size not in (None, header.file_bytes):
+        return header
+    return evolve(header, findings=tuple(find_embedded(source.read, header, file.path, header.findings)))
 
 
 def read_shards(

@@ -13,8 +13,8 @@ from kimi_inspect.bodies import read_ranges
 from kimi_inspect.choosing import named_set
 from kimi_inspect.errors import InvalidSourceError, NoCheckpointError
 from kimi_inspect.hub_card import HubCard
-from kimi_inspect.indexes import declared_total
-from kimi_inspect.locating import Source
+from kimi_inspect.indexes import declared_total, indexes_of
+from kimi_inspect.locating import WEIGHT_SUFFIXES, Source
 from kimi_inspect.manifest import MANIFEST_SCHEMA, Manifest
 from kimi_inspect.opening import Checkpoint, OpenOptions, listed, located, open_listed, options_for
 from kimi_inspect.remote import HubRepository
@@ -24,6 +24,12 @@ from kimi_inspect.sources import FileStore, ListedFile, LocalFile, read_whole
 from kimi_inspect.values import Shard, Traffic
 
 __all__ = ["Config", "Reference", "Subject", "reference_of", "subject_of"]
+
+MAX_SMALL_INDEX = 8 * 1024 * 1024
+"""Bytes of indexes that an audit reads anyway; Kimi K3.1 Pro's has 60 MB, and is left to who asks for it."""
+
+CONFIG_KEYS = frozenset({"model_type", "architectures", "text_config", "num_hidden_layers", "hidden_size"})
+"""Keys of which every model's config.json has one."""
 
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 """A line of a manifest has some 250 bytes: this is a million files."""
@@ -40,6 +46,7 @@ class Subject:
         open: opens it, unless that has been done.
         listing: all files there; none of an open checkpoint.
         store: where they are; None of an open checkpoint.
+        index_bytes: size of its index, if it has any that was not held against its headers; else None.
         index_total: what its index declares, where that stands in the first bytes.
         card: what the Hub says of it.
         front: reads the header of a shard again; None if it cannot.
@@ -50,6 +57,7 @@ class Subject:
     open: Callable[[], Checkpoint]
     listing: Sequence[ListedFile] = ()
     store: FileStore | None = None
+    index_bytes: int | None = None
     index_total: Callable[[], int | None] = lambda: None
     card: Callable[[], HubCard | None] = lambda: None
     front: Callable[[Shard], bytes | None] = lambda _: None
@@ -83,11 +91,15 @@ def subject_of(source: Source | Checkpoint, options: OpenOptions) -> Subject:
     listing = listed(location, options.get("progress"))
     chosen = named_set(location, listing, as_globs(options.get("files")))
     store = location.store
-
+    indexes = indexes_of(chosen, listing) if chosen else []
+    index_bytes = sum(file.size or 0 for file in indexes)
+    checked = store.origin is None or options.get("check_index", index_bytes <= MAX_SMALL_INDEX)
+    asked: OpenOptions = {**options, "check_index": checked}
     return Subject(
         source=store.source,
         digests={file.path: file.sha256 for file in chosen.files} if chosen else {},
-        open=lambda: open_listed(location, listing, options),
+        open=lambda: open_listed(location, listing, asked),
+        index_bytes=None if checked else index_bytes,
         listing=listing,
         store=store,
         index_total=lambda: declared_total(store, chosen, listing) if chosen else None,
@@ -123,10 +135,10 @@ def reference_of(
         NoCheckpointError: there is none of these.
     """
     if isinstance(against, Manifest):
-        return against
+        return _with_weights(against)
     if isinstance(against, str | os.PathLike) and _is_json(os.fspath(against)):
         return _from_file(Path(os.fspath(against)).expanduser())
-    own = _for_reference(options_for(_written(against), options, given_for=_written(candidate)))
+    own = _for_reference(options_for(against, options, among=[candidate, against]))
     try:
         return subject_of(against, own)
     except NoCheckpointError:
@@ -138,12 +150,8 @@ def reference_of(
 
 def _for_reference(options: OpenOptions) -> OpenOptions:
     """Return the options for the reference: revision and files are the candidate's alone."""
-    own = {key: value for key, value in options.items() if key not in ("revision", "files", "check_index")}
-    return cast("OpenOptions", own | {"companions": options.get("companions") is True})
-
-
-def _written(source: Source | Checkpoint) -> object:
-    return source.source if isinstance(source, Checkpoint) else source
+    own = {key: value for key, value in options.items() if key not in ("revision", "files")}
+    return cast("OpenOptions", own | {"companions": options.get("companions") is True, "check_index": False})
 
 
 def _is_json(source: str) -> bool:
@@ -153,11 +161,21 @@ def _is_json(source: str) -> bool:
 def _from_file(path: Path) -> Manifest | Config:
     data = read_whole(LocalFile(path), MAX_MANIFEST_BYTES, str(path))
     document = parse_config(data)
-    if document is None:
-        raise InvalidSourceError("neither a manifest nor a config: the file is no JSON object", file=str(path))
-    if document.get("schema") == MANIFEST_SCHEMA or "files" in document:
-        return Manifest.from_dict(document)
+    if document is not None and (document.get("schema") == MANIFEST_SCHEMA or "files" in document):
+        return _with_weights(Manifest.from_dict(document))
+    if document is None or not document.keys() & CONFIG_KEYS:
+        raise InvalidSourceError(
+            "neither a manifest nor a model's config.json",
+            file=str(path),
+            expected=f"a JSON object with {MANIFEST_SCHEMA} as schema, or with model_type",
+        )
     return Config(source=str(path), config=document)
+
+
+def _with_weights(manifest: Manifest) -> Manifest:
+    if not any(file.path.endswith(WEIGHT_SUFFIXES) for file in manifest.files):
+        raise InvalidSourceError("the manifest names no weight file; nothing could be held against it")
+    return manifest
 
 
 def _only_config(source: Source, options: OpenOptions) -> Config | None:
@@ -167,4 +185,6 @@ def _only_config(source: Source, options: OpenOptions) -> Config | None:
     if "config.json" not in files:
         return None
     config = parse_config(location.store.read_small(files["config.json"], MAX_CONFIG_BYTES))
-    return None if config is None else Config(source=location.store.source, config=config)
+    if config is None or not config.keys() & CONFIG_KEYS:
+        return None
+    return Config(source=location.store.source, config=config)

@@ -13,23 +13,28 @@ The first rule that fits decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from attrs import frozen
 
 from kimi_inspect.components import Component
 
-__all__ = ["NOTHING", "Judgement", "Rule", "any_of", "judge", "unwrapped"]
+__all__ = ["NOTHING", "Judgement", "Rule", "any_of", "judge", "judged", "unwrapped"]
 
+MANY = 1000
+
+SIDES = ("enc", "dec", "encoder", "decoder")
+"""Which of a model's two stacks a tensor stands in, where it has two."""
 WRAPPERS = (
     *("model", "language_model", "text_model", "base_model", "transformer", "backbone", "gpt_neox"),
-    *("llm", "thinker", "enc", "dec", "encoder", "decoder"),
+    *("llm", "thinker", *SIDES),
     *("bert", "roberta", "distilbert", "electra", "deberta", "mpnet", "rwkv", "module", "_orig_mod", "language", "new"),
 )
 """First parts of a name that say nothing about the tensor."""
 
 _PREFIX = rf"(?:(?:{'|'.join(WRAPPERS)})\.){{0,4}}"
+_WRAPPER = re.compile(rf"(?!(?:{'|'.join(SIDES)})\.)(?:{'|'.join(WRAPPERS)})\.")
 _TOKEN = re.compile(r"\{(\w*)\}|([0-9]+)|([*|])|([^{}0-9*|]+)")
 
 
@@ -79,15 +84,30 @@ def judge(text: str, rules: Sequence[Rule]) -> Judgement:
     return NOTHING
 
 
+def judged(texts: Sequence[str], rules: Sequence[Rule]) -> list[Judgement]:
+    """Judge many names, each number in them written as one 0; of those that are equal one."""
+    distinct = dict.fromkeys(texts)
+    # Compiling what fits any rule pays where a stranger's file has names by the thousand.
+    known = any_of(rules).match if len(distinct) > MANY else bool
+    once = {text: judge(text, rules) if known(text) else NOTHING for text in distinct}
+    return [once[text] for text in texts]
+
+
 def any_of(rules: Sequence[Rule]) -> re.Pattern[str]:
     """Compile what fits if any rule does: names that none knows, which may be many, cost one comparison."""
     bodies = "|".join(re.sub(r"\?P<\w+>", "?:", _body(rule.pattern)) for rule in rules)
     return re.compile(rf"{_PREFIX}(?:{bodies})(?=\.|$)")
 
 
-def unwrapped(name: str) -> str:
-    """Return a name without the first parts that only say what the model is wrapped in."""
-    return re.sub(_PREFIX, "", name, count=1)
+def unwrapped(name: str) -> Iterator[str]:
+    """Yield a name with ever fewer of the first parts that only say what the model is wrapped in, up to four."""
+    yield name
+    for _ in range(4):
+        wrapper = _WRAPPER.match(name)
+        if not wrapper:
+            return
+        name = name[wrapper.end() :]
+        yield name
 
 
 @lru_cache(maxsize=1024)

@@ -25,6 +25,7 @@ class Side:
 
     Attributes:
         families: the names that its family goes by: of the whole model, and of its language model.
+        paths: of its shards whose headers were read.
         units: by place and number.
         experts: routed experts a layer, or None if it has none, or layers differ.
         tied: the head uses the embeddings' weights; None where nothing says so.
@@ -36,6 +37,7 @@ class Side:
     source: str
     weights_format: str
     families: tuple[str, ...]
+    paths: frozenset[str]
     units: Mapping[tuple[str, int], Unit]
     experts: int | None
     tied: bool | None
@@ -69,6 +71,7 @@ def side_of(checkpoint: Checkpoint, *, architecture: str | None, layouts_of: Col
         source=checkpoint.source,
         weights_format=checkpoint.format,
         families=families_of(checkpoint.architecture, checkpoint.config),
+        paths=frozenset(checkpoint.tensors.columns.paths),
         units=units,
         experts=experts.pop() if len(experts) == 1 else None,
         tied=facts.tied,

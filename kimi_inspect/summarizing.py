@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Unpack
 
 import numpy as np
 from attrs import frozen
 
+from kimi_inspect.census import experts_by_layer
 from kimi_inspect.components import Component
+from kimi_inspect.facts import facts_of
 from kimi_inspect.locating import Source
 from kimi_inspect.opening import Checkpoint, OpenOptions, open_checkpoint
 from kimi_inspect.report import ComponentRow, EncodingRow, ExpertCensus, LayerRow, Report, merged
@@ -120,35 +122,10 @@ def _by_layer(cells: Iterable[_Cell]) -> tuple[LayerRow, ...]:
 
 
 def _census(checkpoint: Checkpoint) -> ExpertCensus | None:
-    columns = checkpoint.tensors.columns
-    routed = (columns.component == COMPONENTS.index(Component.ROUTED_EXPERTS)) & (columns.layer >= 0)
-    weights = np.array([look.role is Role.WEIGHT for look in columns.looks] or [False])[columns.look]
-    numbered = routed & (columns.expert >= 0)
-    fused = routed & weights & (columns.expert < 0) & (columns.experts >= 0)
-    if not (numbered | fused).any():
+    counts = [one.count for one in experts_by_layer(checkpoint.tensors, routers=False) if one.count]
+    if not counts:
         return None
-    width = int(columns.expert.max()) + 1
-    pairs, _ = distinct(columns.layer[numbered].astype(np.int64) * width + columns.expert[numbered])
-    layers, counts = np.unique(pairs // max(width, 1), return_counts=True)
-    layers = np.concatenate([layers, columns.layer[fused]])
-    counts = np.concatenate([counts, columns.experts[fused]])
+    facts = facts_of(checkpoint.config, checkpoint.metadata, weights_format=checkpoint.format)
     return ExpertCensus(
-        layers=len(np.unique(layers)),
-        per_layer_min=int(counts.min()),
-        per_layer_max=int(counts.max()),
-        declared=_declared_experts(checkpoint),
+        layers=len(counts), per_layer_min=min(counts), per_layer_max=max(counts), declared=facts.experts
     )
-
-
-def _declared_experts(checkpoint: Checkpoint) -> int | None:
-    """Return the experts a layer that GGUF metadata or a config declare, at the top or for the text model."""
-    told = checkpoint.metadata.get(f"{checkpoint.architecture}.expert_count")
-    if checkpoint.format == "gguf":
-        return told if type(told) is int else None
-    config = checkpoint.config or {}
-    for level in (config, config.get("text_config")):
-        for key in ("num_experts", "n_routed_experts", "num_local_experts"):
-            value = level.get(key) if isinstance(level, Mapping) else None
-            if type(value) is int:
-                return value
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -150,7 +150,7 @@ def _file_columns(report: Report) -> list[Column]:
     ]
 
 
-def report_head(report: Report) -> list[RenderableType]:
+def report_head(report: Report) -> list[Text]:
     """Say in a few lines what a checkpoint is and how large."""
     at = f" at {report.commit[:12]}" if report.commit else ""
     files = plural(report.shard_count, "file")

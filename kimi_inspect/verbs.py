@@ -65,15 +65,11 @@ def audit(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     from kimi_inspect import auditing
     from kimi_inspect.verdict import Verdict
 
+    asked: dict[str, Any] = {**options, **_opening(parsed)}
+    if parsed.check_index:  # else the size of the index decides
+        asked["check_index"] = True
     with _progress() as progress:
-        found = auditing.audit(
-            parsed.source,
-            parsed.against,
-            check_index=parsed.check_index,
-            progress=progress,
-            **_opening(parsed),
-            **options,
-        )
+        found = auditing.audit(parsed.source, parsed.against, progress=progress, **asked)
     if parsed.json:
         print_json(found.to_dict())
     else:

@@ -170,6 +170,7 @@ class Audit:
         identity: the two listings compared; None where digests are not known of both.
         requantizations: weights that the reference has in another encoding, most bytes first.
         kept: weights stored as in the reference, most bytes first.
+        unchecked_index_bytes: size of an index too large to be read unasked; None if there is none, or it was read.
         reference_parameters: logical values of the reference, or None if they are not known.
         traffic: what both sources cost.
     """
@@ -186,6 +187,7 @@ class Audit:
     kept: tuple[Kept, ...] = ()
     claims: tuple[Claim, ...] = ()
     loaders: tuple[Loader, ...] = ()
+    unchecked_index_bytes: int | None = None
     reference_parameters: int | None = None
     traffic: Traffic = field(default=Traffic(), eq=False)
 
@@ -209,6 +211,7 @@ class Audit:
             "kept": plain(self.kept),
             "claims": plain(self.claims),
             "loaders": plain(self.loaders),
+            "unchecked_index_bytes": self.unchecked_index_bytes,
             "reference_parameters": self.reference_parameters,
             "traffic": plain(self.traffic),
         }

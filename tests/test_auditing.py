@@ -260,8 +260,10 @@ def test_against_a_manifest(hub: LoopbackHub, here: dict[str, Any], tmp_path: Pa
     swapped = ki.audit(SWAPPED, str(path), **here)
     assert (swapped.verdict, swapped.identical_shards) == ("different-model", 7)
     pruned = ki.audit(VLLM_PROJECT_ID, path, **here)
-    assert pruned.verdict == "consistent"
+    assert pruned.verdict == "different-model"
     assert "shard-differs" in codes(pruned, above_info=False)
+    chosen = ki.audit(UNSLOTH_ID, path, files="model-0000[12]-*", **here)
+    assert (chosen.verdict, codes(chosen)) == ("identical", [])
 
 
 def test_a_folder_against_a_manifest_is_held_by_its_headers(official: Path) -> None:
@@ -270,10 +272,22 @@ def test_a_folder_against_a_manifest_is_held_by_its_headers(official: Path) -> N
     assert (same.verdict, same.identity, codes(same)) == ("faithful", None, [])
     other = manifest_of(damage.drop_tensor(files, "language_model.model.layers.1.input_layernorm.weight"))
     differs = ki.audit(official, ki.Manifest.from_dict(other))
-    assert differs.verdict == "consistent"
+    assert differs.verdict == "different-model"
     assert [item.code for item in differs.findings] == ["shard-differs"]
-    more = manifest_of({**files, "model-00009-of-000008.safetensors": HollowFile(b"x")})
-    assert codes(ki.audit(official, ki.Manifest.from_dict(more))) in (["shard-missing"], [])
+    unknown = manifest_of(files) | {"files": [file | {"header_sha256": None} for file in manifest_of(files)["files"]]}
+    assert ki.audit(official, ki.Manifest.from_dict(unknown)).verdict == "consistent"
+
+
+def test_a_folder_that_lacks_a_file_of_a_manifest(tmp_path: Path) -> None:
+    files = kimi_k31_pro(**SMALL)
+    for path, file in files.items():
+        if "00008-of" not in path:
+            file.write_to(tmp_path / path)
+    audit = ki.audit(tmp_path, ki.Manifest.from_dict(manifest_of(files)))
+    assert (audit.verdict, codes(audit)) == ("damaged", ["shard-missing"])
+    alone = {"model.safetensors": files["model-00001-of-000008.safetensors"]}
+    other = ki.audit(alone, ki.Manifest.from_dict(manifest_of(files)))
+    assert (other.verdict, codes(other)) == ("different-model", ["shard-missing"])
 
 
 @pytest.mark.parametrize(
@@ -315,10 +329,11 @@ def test_against_a_config_alone(here: dict[str, Any], tmp_path: Path) -> None:
 def test_a_reference_that_is_none_is_refused(official: Path, tmp_path: Path) -> None:
     with pytest.raises(ki.NoCheckpointError):
         ki.audit(official, tmp_path)
-    nothing = tmp_path / "x.json"
-    nothing.write_text("[]")
-    with pytest.raises(ki.InvalidSourceError):
-        ki.audit(official, nothing)
+    other = tmp_path / "x.json"
+    for text in ("[]", "{", '{"a": 1}', '{"weight_map": {}}', json.dumps(manifest_of({"README.md": HollowFile(b"x")}))):
+        other.write_text(text)
+        with pytest.raises(ki.InvalidSourceError):
+            ki.audit(official, other)
 
 
 def test_the_hub_against_modelscope(hub: LoopbackHub, here: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,6 +358,25 @@ def test_equal_weights_under_another_config_are_told() -> None:
     assert [item.code for item in audit.findings] == ["identical", "config-differs"]
 
 
+def test_a_configs_digests_of_two_kinds_are_not_compared(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with LoopbackModelScope({"a/b": kimi_k31_pro(**SMALL)}) as scope:
+        monkeypatch.setenv("MODELSCOPE_ENDPOINT", scope.endpoint)
+        audit = ki.audit(UNSLOTH_ID, "ms://a/b", **here)
+    assert [item.code for item in audit.findings] == ["identical"]
+
+
+@pytest.mark.parametrize("layers", [5, 6, 9])
+def test_more_layers_than_the_reference_are_no_other_model(layers: int) -> None:
+    audit = ki.audit(kimi_mlx(layers=layers, experts=4), kimi_mlx(layers=4, experts=4))
+    assert (audit.verdict, codes(audit)) == ("different-model", ["parameters-differ"])
+
+
+def test_part_of_a_reference_is_no_other_model(here: dict[str, Any]) -> None:
+    part = ki.open_checkpoint(KIMI_K31_PRO_ID, files="model-0000[1-6]-*", **here)
+    audit = ki.audit(KIMI_K31_PRO_ID, part, **here)
+    assert "architecture-mismatch" not in codes(audit)
+
+
 def test_json_holds_what_the_contract_says(here: dict[str, Any]) -> None:
     audit = ki.audit(MXFP4_MOE, KIMI_K31_PRO_ID, **here)
     document = json.loads(json.dumps(audit.to_dict()))
@@ -353,3 +387,14 @@ def test_json_holds_what_the_contract_says(here: dict[str, Any]) -> None:
     assert pickle.loads(pickle.dumps(audit)) == audit  # noqa: S301
     identical = ki.audit(UNSLOTH_ID, KIMI_K31_PRO_ID, **here).to_dict()
     assert (identical["report"], identical["verdict"]) == (None, "identical")
+
+
+@pytest.mark.parametrize("make", [kimi_mlx, kimi_k31_pro])
+def test_a_small_index_is_always_read(make: Any) -> None:
+    files = damage.renumber(make(**SMALL))
+    with LoopbackHub([Repository(repo_id="a/b", files=files)]) as own:
+        audit = ki.audit("a/b", endpoint=own.endpoint, token=False)
+        unasked = ki.audit("a/b", endpoint=own.endpoint, token=False, check_index=False)
+    assert (audit.verdict, codes(audit), audit.unchecked_index_bytes) == ("damaged", ["index-stale"], None)
+    index = next(file for path, file in files.items() if path.endswith(".index.json"))
+    assert (codes(unasked), unasked.unchecked_index_bytes) == ([], index.size)

@@ -184,6 +184,36 @@ def test_no_more_than_ten_examples(rows: int | None) -> None:
     assert (actual, count, len(examples)) == (4, 12, 10)
 
 
+STRAY = (*FOUR, 1000)
+
+
+@pytest.mark.parametrize(
+    ("rows", "declared", "expected"),
+    [
+        (4, 4, ("expert-count-disagrees", 1, 4, 5, 1, ())),
+        (4, None, ("expert-count-disagrees", 1, 4, 5, 1, ())),
+        (None, 4, ("experts-uneven", 1, 4, 5, 1, ("layer 1: 5",))),
+        (None, None, ("experts-uneven", 1, 4, 5, 1, ("layer 1: 5",))),
+    ],
+)
+def test_a_stray_expert_of_a_high_number_is_one_finding(
+    rows: int | None, declared: int | None, expected: tuple[Any, ...]
+) -> None:
+    assert told(model("numbered", [FOUR, STRAY, FOUR], rows=rows, declared=declared)) == [expected]
+
+
+def test_of_a_known_family_too() -> None:
+    config = kimi_config("kimi-k3.1-pro", layers=5, experts=4)
+    tensors = [one for part in kimi_tensors(config).values() for one in part]
+    stray = [
+        TensorSpec(one.name.replace("experts.3", "experts.800"), one.dtype, one.shape)
+        for one in tensors
+        if "layers.2.block_sparse_moe.experts.3." in one.name
+    ]
+    assert len(stray) == 6
+    assert told(opened([*tensors, *stray], config)) == [("expert-count-disagrees", 2, 4, 5, 1, ())]
+
+
 def test_an_expert_that_is_there_in_part() -> None:
     tensors = [*numbered(0, FOUR), *numbered(1, FOUR), TensorSpec("model.layers.0.mlp.gate.weight", "BF16", (4, 8))]
     found = opened([one for one in tensors if ".1.mlp.experts.2.down" not in one.name], {})

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from layouts.deepseek import globals_of, layers_of
 
 from kimi_inspect import Checkpoint, Severity, open_checkpoint
 from kimi_inspect.testing import (
@@ -174,12 +175,26 @@ def test_less_is_said_beside_tensors_that_no_rule_knows(
         (r"\.indexer\.", "sparse_indexer", ERROR),
         (r"\.experts\.", "routed_experts", ERROR),
         (r"^language_model\.lm_head\.", "lm_head", ERROR),
+        (r"^mm_projector\.", "projector", ERROR),
+        (r"embed_tokens", "embeddings", ERROR),
+        (r"_res_(norm|proj)", "attention_residual", ERROR),
+        (r"routed_expert_", "latent_projection", ERROR),
+        (r"moe\.gate\.", "router", ERROR),
+        (r"layers\.0\.mlp\.", "dense_mlp", ERROR),
     ],
 )
 def test_components_without_a_tensor(lost: str, component: str, severity: Severity) -> None:
     found = small(lost)
     assert told(found) == [("component-missing", severity, component, 1)]
     assert found.findings[0].expected == component
+
+
+def test_components_that_are_lost_together_are_one_cause() -> None:
+    found = small(r"\.self_attn\.").findings
+    assert [(item.code, item.where, item.count) for item in found] == [("component-missing", "kda_attention", 3)]
+    assert found[0].examples == ("kda_attention", "mla_attention", "sparse_indexer")
+    both = [(item.code, item.where, item.severity) for item in small(f"{TOWER}|embed_tokens").findings]
+    assert both == [("component-missing", "embeddings", ERROR), ("component-missing", "vision_tower", WARNING)]
 
 
 @pytest.mark.parametrize(
@@ -260,6 +275,91 @@ def test_tensors_of_the_family_or_of_one_that_is_not_known(family: str | None) -
     assert "architecture-mismatch" not in [item.code for item in small(config={"model_type": family}).findings]
 
 
+SMALL_MLA = {"hidden_size": 8, "num_attention_heads": 2, "q_lora_rank": 4, "kv_lora_rank": 4, "qk_nope_head_dim": 4}
+SMALL_MLA |= {"qk_rope_head_dim": 4, "v_head_dim": 4, "moe_intermediate_size": 8, "intermediate_size": 8}
+SMALL_K2 = SMALL_MLA | {"n_routed_experts": 4, "n_shared_experts": 1, "num_hidden_layers": 5, "vocab_size": 16}
+SMALL_K2 |= {"first_k_dense_replace": 1}
+
+
+def stack(*names: str, layers: int = 5) -> list[TensorSpec]:
+    """A model of these tensors in each layer, and what stands around them."""
+    inside = [f"model.layers.{layer}.{name}.weight" for layer in range(layers) for name in names]
+    around = ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"]
+    return [TensorSpec(name, "BF16", (4, 8)) for name in [*around, *inside]]
+
+
+PLAIN = ["input_layernorm", "post_attention_layernorm", *(f"self_attn.{one}_proj" for one in "qkvo")]
+EXPERTS = [f"mlp.experts.{number}.{one}_proj" for number in range(4) for one in ("gate", "up", "down")]
+DENSE = [f"mlp.{one}_proj" for one in ("gate", "up", "down")]
+KDA = [f"self_attn.{one}" for one in ("A_log", "f_a_proj", "f_b_proj", "b_proj", "o_norm", "q_conv1d")]
+MLA = [f"self_attn.{one}" for one in ("kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "q_proj")]
+K2 = [*globals_of(SMALL_K2), *(one for layer in layers_of(SMALL_K2, "model.layers.") for one in layer)]
+LINEAR = [
+    *stack(*PLAIN, *KDA, "mlp.gate", *EXPERTS),
+    *(TensorSpec(f"model.layers.3.{one}", "F32", (4,)) for one in MLA),
+]
+OTHERS = {
+    "llama": stack(*PLAIN, *DENSE),
+    "qwen3_moe": stack(*PLAIN, "self_attn.q_norm", "self_attn.k_norm", "mlp.gate", *EXPERTS),
+    "kimi_k2": K2,
+    "kimi_linear": LINEAR,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_model_under_this_name_is_one_error(name: str) -> None:
+    assert told(opened(OTHERS[name], CONFIG)) == [("architecture-mismatch", ERROR, "config", 1)]
+    assert "architecture-mismatch" not in [item.code for item in opened(OTHERS[name], {"model_type": name}).findings]
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "kimi_k2", "kimi_linear", "qwen3_next", "jamba"])
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
+def test_a_plain_attention_is_not_that_of_a_family_with_another(name: str, family: str) -> None:
+    found = opened(OTHERS[name], {"model_type": family, "num_hidden_layers": 5})
+    assert told(found) == [("architecture-mismatch", ERROR, "config", 1)]
+    assert found.findings[0].actual == ["attention"]
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        [one for one in OTHERS["llama"] if "layers.0." not in one.name],
+        [one for one in OTHERS["llama"] if "layers.4." in one.name],
+        [one for one in OTHERS["llama"] if "self_attn" not in one.name],
+        [*OTHERS["llama"], TensorSpec("what.is.this", "BF16", (1,))],
+    ],
+    ids=["no first layer", "a part", "no attention", "unknown tensors"],
+)
+def test_of_a_part_or_beside_unknown_tensors_no_family_is_missed(tensors: list[TensorSpec]) -> None:
+    found = opened(tensors, {"model_type": "kimi_k31", "num_hidden_layers": 5})
+    assert "architecture-mismatch" not in [item.code for item in found.findings]
+
+
+GGUF_LAYERS = {
+    "llama": ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"],
+    "deepseek2": ["attn_norm", "attn_q_a", "attn_q_b", "attn_kv_a_mqa", "attn_k_b", "attn_v_b", "ffn_up_exps"],
+    "kimi-linear": ["attn_norm", "ssm_f_a", "ssm_f_b", "ssm_conv1d_q", "attn_q", "ffn_up_exps"],
+}
+
+
+@pytest.mark.parametrize("name", GGUF_LAYERS)
+def test_another_model_under_this_name_in_gguf(name: str) -> None:
+    names = [f"blk.{layer}.{one}.weight" for layer in range(5) for one in GGUF_LAYERS[name]]
+    names += ["token_embd.weight", "output_norm.weight"]
+    names += ["blk.3.attn_kv_a_mqa.weight"] if name == "kimi-linear" else []
+    tensors = [GgufTensor(one, "F32", (8, 8)) for one in names]
+    metadata = {
+        "general.architecture": "kimi-k31",
+        "kimi-k31.block_count": 5,
+        "kimi-k31.attention.indexer.head_count": 2,
+    }
+    found = open_checkpoint({"x.gguf": hollow_gguf(tensors, metadata)})
+    assert told(found) == [("architecture-mismatch", ERROR, "config", 1)]
+    own = {"general.architecture": name, f"{name}.block_count": 5}
+    codes = [item.code for item in open_checkpoint({"x.gguf": hollow_gguf(tensors, own)}).findings]
+    assert "architecture-mismatch" not in codes
+
+
 # ---- single tensors
 
 
@@ -309,6 +409,24 @@ def test_a_lost_scale_is_told_once() -> None:
 
 def test_a_layer_that_is_missing_is_told_once() -> None:
     assert [item.code for item in small(r"\.layers\.2\.|blocks\.3\.").findings] == ["layer-missing", "tensor-missing"]
+
+
+def test_a_draft_for_another_model_uses_its_embeddings_and_last_norm() -> None:
+    names = ["fc", *(f"layers.0.{one}" for one in (*PLAIN, *DENSE))]
+    config = {"model_type": "llama", "num_hidden_layers": 1}
+    assert told(opened([TensorSpec(f"{one}.weight", "BF16", (4, 8)) for one in names], config)) == []
+
+
+def test_what_stands_around_the_layers_of_a_known_family() -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 5}
+    whole = OTHERS["llama"]
+    assert told(opened(whole, config)) == []
+    bare = [one for one in whole if "embed_tokens" not in one.name]
+    assert told(opened(bare, config)) == [("component-missing", ERROR, "embeddings", 1)]
+    bare = [one for one in whole if one.name != "model.norm.weight"]
+    assert told(opened(bare, config)) == [("tensor-missing", ERROR, "model.norm.weight", 1)]
+    for said in ({**config, "model_type": "next_year"}, {"model_type": "llama"}, {**config, "num_hidden_layers": 7}):
+        assert "model.norm.weight" not in [item.where for item in opened(bare, said).findings]
 
 
 # ---- no false alarm

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kimi_inspect import classifying
+from kimi_inspect import rules
 from kimi_inspect.classifying import classify
 from kimi_inspect.components import Component
 from kimi_inspect.families import RULES
@@ -53,7 +53,7 @@ def test_a_name_is_judged_once_however_many_are_spelt_alike(monkeypatch: pytest.
         asked[text] += 1
         return judge(text, rules)
 
-    monkeypatch.setattr(classifying, "judge", counting)
+    monkeypatch.setattr(rules, "judge", counting)
     experts = [
         f"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight" for layer in range(12) for expert in range(99)
     ]

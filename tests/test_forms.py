@@ -23,6 +23,9 @@ Misfit = tuple[str, tuple[int, ...]]
 
 MXFP4 = Spec(encoding="mxfp4", bits=4, group_size=32)
 NVFP4 = Spec(encoding="nvfp4", bits=4, group_size=16)
+NF4 = "weight U8 2048 1, weight.quant_state.bitsandbytes__nf4 U8 90"
+GPTQ_WORDS = "qweight I32 8 96"
+GPTQ_SPEC = Spec(encoding="int4", bits=4, group_size=32, leaf="qweight", method="gptq")
 MODULE = "model.layers.{}.self_attn.q_proj"
 
 
@@ -81,7 +84,14 @@ def blocks(rows: int, columns: int) -> Spec:
         ("weight F8_E5M2 128 96, weight_scale_inv F32 2 3", blocks(64, 32), "fp8_block", (128, 96), 32),
         ("weight F8_E4M3 8 64, weight_scale U8 8 2", None, "mxfp8", (8, 64), 32),
         ("weight I8 8 64, weight_scale BF16 8 1", None, "int8", (8, 64), None),
+        ("weight I8 8 64, weight_scale BF16", None, "int8", (8, 64), None),
+        ("weight I8 8 64, weight_scale BF16 8 2", None, "int8", (8, 64), None),
         ("weight I8 8 64, SCB F32 8, weight_format U8", None, "bnb_int8", (8, 64), None),
+        ("weight F8_E4M3 8 64, weight_scale BF16 8 1", None, "f8_e4m3", (8, 64), None),
+        ("weight F8_E4M3 8 64, weight_scale BF16 8", blocks(128, 128), "f8_e4m3", (8, 64), None),
+        ("weight F8_E5M2 8 64, weight_scale F32", ints(4, 32), "f8_e5m2", (8, 64), None),
+        ("weight F8_E4M3 8 64, weight_scale_inv F32 1", None, "f8_e4m3", (8, 64), None),
+        ("weight F8_E4M3 100 64, weight_scale_inv F32 1 1", None, "fp8_block", (100, 64), 128),
     ],
 )
 def test_tensors_alone_determine_a_form(
@@ -145,13 +155,36 @@ def test_a_config_is_believed_where_the_tensors_leave_it_open(
             ("weight_scale_inv", (3, 2)),
         ),
         ("weight F8_E4M3 300 256, weight_scale_inv F32 3 2", blocks(64, 64), "fp8_block", ("weight_scale_inv", (5, 4))),
+        ("weight F8_E4M3 300 256, weight_scale_inv F32 3 1", None, "fp8_block", ("weight_scale_inv", (3, 2))),
+        ("weight F8_E4M3 8 7168, weight_scale BF16 8 2", None, "f8_e4m3", ("weight_scale", (8, 1))),
+        ("weight F8_E4M3 8 64, weight_scale BF16 7 1", None, "f8_e4m3", ("weight_scale", (8, 1))),
+        ("weight F8_E4M3 8 64, weight_scale BF16 8 2", Spec(encoding=None), "f8_e4m3", ("weight_scale", (8, 1))),
+        ("weight F8_E4M3 8 64, weight_scale BF16 8 2", GPTQ_SPEC, "f8_e4m3", ("weight_scale", (8, 1))),
+        ("weight I8 8 64, weight_scale BF16 7 1", None, "int8", ("weight_scale", (8, 1))),
+        ("weight I8 8 64, weight_scale BF16 8 2", Spec(encoding="int8"), "int8", ("weight_scale", (8, 1))),
+        ("weight I8 8 64, SCB F32 9", None, "bnb_int8", ("SCB", (8,))),
+        (f"{NF4}, weight.absmax F32 65", None, "nf4", ("weight.absmax", (64,))),
+        (f"{NF4}, weight.absmax U8 64, weight.nested_absmax F32 2", None, "nf4", ("weight.nested_absmax", (1,))),
         ("weight U32 8 8, scales BF16 8 3, biases BF16 8 3", affine(4, 32), "affine4", ("scales", (8, 2))),
+        ("weight U32 8 8, scales BF16 7 2, biases BF16 7 2", affine(4, 32), "affine4", ("scales", (8, 2))),
+        ("weight U32 8 8, scales U8 8 3", MXFP4, "mxfp4", ("scales", (8, 2))),
+        ("weight U32 8 8, scales U8 7 2", MXFP4, "mxfp4", ("scales", (8, 2))),
+        (f"{GPTQ_WORDS}, qzeros I32 2 12, scales F16 2 97, g_idx I32 64", None, "int4", ("scales", (2, 96))),
+        (f"{GPTQ_WORDS}, scales F16 2 97", ints(4, 32), "int4", ("scales", (2, 96))),
+        (f"{GPTQ_WORDS}, qzeros I32 2 12, scales F16 3 96", ints(4, 32), "int4", ("scales", (2, 96))),
+        ("qweight I32 64 12, qzeros I32 2 12, scales F16 2 97", ints(4, 32), "int4", ("scales", (2, 96))),
     ],
 )
 def test_a_scale_of_another_shape_is_a_misfit(text: str, spec: Spec | None, encoding: str, misfit: Misfit) -> None:
     verdict = judged(text, spec)
     assert verdict is not None
     assert (verdict.encoding, verdict.misfit) == (encoding, misfit)
+
+
+def test_an_affine_weight_of_mlx_has_biases() -> None:
+    verdict = judged("weight U32 8 8, scales BF16 8 1", affine(4, 64))
+    assert verdict is not None
+    assert (verdict.encoding, verdict.shape, verdict.lacks) == ("affine4", (8, 64), "biases")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +213,6 @@ def test_a_scale_of_another_shape_is_a_misfit(text: str, spec: Spec | None, enco
         ("weight U32 8 8, scales BF16 8 1, biases BF16 8 1", None),
         ("weight U32 8 8, scales BF16 8 1, biases BF16 8 1", affine(4, None)),
         ("weight U32 8 8, scales BF16 8 1, biases BF16 8 1", affine(None, 64)),
-        ("weight U32 8 8, scales BF16 8 1", affine(4, 64)),
         ("weight U32 8 8, scales U8 8 3", None),
         ("weight U32 8 8, scales U8 7 2", None),
         ("weight U32 8 8, scales U8", None),
@@ -188,11 +220,12 @@ def test_a_scale_of_another_shape_is_a_misfit(text: str, spec: Spec | None, enco
         ("weight U8 2048 1, weight.absmax F32 64", Spec(encoding="nf4", bits=4)),
         ("weight I8 8 32", None),
         ("weight F8_E4M3 8 64", blocks(128, 128)),
-        ("weight F8_E4M3 8 64, weight_scale BF16 8 1", None),
-        ("weight F8_E4M3 8 64, weight_scale BF16 8 1", blocks(128, 128)),
-        ("weight F8_E4M3 8 64, weight_scale F32", None),
         ("weight F8_E4M3 64, weight_scale_inv F32 1", None),
-        ("weight F8_E4M3 300 256, weight_scale_inv F32 3 1", None),
+        ("weight F8_E4M3 8 64, weight_scale BF16 8 2", None),
+        ("weight F8_E4M3 8 64, weight_scale BF16 8 2", Spec(encoding=None, bits=8, group_size=32)),
+        ("weight U32 8 8, scales BF16 8 1", affine(None, 64)),
+        ("weight U32 8 8, scales BF16 8 1", MXFP4),
+        ("qweight I32 512 512, scales F16 512 32, qzeros I32 512 4", ints(4, 128)),
         ("weight BF16 8 64, weight_scale BF16 8 1", blocks(128, 128)),
         ("weight F32 8 64", None),
     ],
@@ -327,6 +360,7 @@ def test_a_scale_of_the_wrong_shape_is_told_where_others_are_right(
         (WHOLE[2][0], GPTQ | {"bits": 8}, "int8", "int4"),
         (WHOLE[3][0], GPTQ, "int4", "fp8_block"),
         ("weight U32 8 8, scales U8 8 2", MLX, "affine4", "mxfp4"),
+        ("weight F8_E4M3 8 64, weight_scale BF16 8 1", GPTQ, "int4", "f8_e4m3"),
     ],
 )
 def test_a_config_that_says_another_form_is_one_finding(
@@ -337,6 +371,71 @@ def test_a_config_that_says_another_form_is_one_finding(
     assert (checkpoint.findings[0].expected, checkpoint.findings[0].actual) == (declared, found)
     assert str(checkpoint.findings[0].tensor).startswith(MODULE.format(0))
     assert checkpoint.tensors[0].encoding == found
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "layout"),
+    [
+        (WHOLE[2][0], "awq", "gptq"),
+        ("qweight I32 64 12, qzeros I32 2 12, scales F16 2 96", "gptq", "awq"),
+    ],
+)
+def test_two_methods_of_the_same_names_are_told_apart_by_their_layout(text: str, method: str, layout: str) -> None:
+    modules = {MODULE.format(number): text for number in range(5)}
+    assert told(opened(modules, {**GPTQ, "quant_method": layout})) == []
+    assert told(opened(modules, {**GPTQ, "quant_method": "auto-round"})) == []
+    checkpoint = opened(modules, {**GPTQ, "quant_method": method})
+    assert told(checkpoint) == [("packing-disagrees", 5)]
+    assert (checkpoint.findings[0].expected, checkpoint.findings[0].actual) == (method, layout)
+    assert checkpoint.tensors[0].encoding == "int4"
+
+
+BNB = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+ROWS = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": {}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong", "config"),
+    [
+        (f"{NF4}, weight.absmax", "F32 64", "F32 65", BNB),
+        ("weight I8 8 64, SCB", "F32 8", "F32 9", {"quant_method": "bitsandbytes", "load_in_8bit": True}),
+        ("weight F8_E4M3 8 64, weight_scale", "BF16 8 1", "BF16 8 2", ROWS),
+        ("weight I8 8 64, weight_scale", "BF16 8 1", "BF16 7 1", None),
+        (f"{GPTQ_WORDS}, qzeros I32 2 12, g_idx I32 64, scales", "F16 2 96", "F16 2 97", GPTQ),
+        (
+            "qweight I32 64 12, qzeros I32 2 12, scales",
+            "F16 2 96",
+            "F16 2 97",
+            {**GPTQ, "quant_method": "awq"},
+        ),
+        ("weight U32 8 8, scales", "U8 8 2", "U8 8 3", MLX | {"mode": "mxfp4"}),
+        ("weight U32 8 8, biases BF16 8 2, scales", "BF16 8 2", "BF16 7 2", MLX),
+    ],
+)
+def test_scales_of_every_form_are_held_against_the_weight(
+    text: str, right: str, wrong: str, config: dict[str, Any] | None
+) -> None:
+    modules = {MODULE.format(number): f"{text} {right}" for number in range(5)}
+    assert told(opened(modules, config)) == []
+    modules[MODULE.format(3)] = f"{text} {wrong}"
+    checkpoint = opened(modules, config)
+    assert told(checkpoint) == [("scale-shape", 1)]
+    assert str(checkpoint.findings[0].tensor).startswith(MODULE.format(3))
+
+
+def test_scales_by_groups_in_some_layers_and_by_row_in_others_are_no_contradiction() -> None:
+    by_row, by_group = (f"weight F8_E4M3 8 64, weight_scale BF16 8 {groups}" for groups in (1, 2))
+    assert told(opened({MODULE.format(0): by_row, MODULE.format(1): by_group, MODULE.format(2): by_row})) == []
+
+
+def test_biases_that_lack_are_told_by_name() -> None:
+    whole = "weight U32 8 8, scales BF16 8 2, biases BF16 8 2"
+    modules = {MODULE.format(number): whole for number in range(5)}
+    modules[MODULE.format(2)] = whole.removesuffix(", biases BF16 8 2")
+    checkpoint = opened(modules, MLX)
+    assert told(checkpoint) == [("tensor-missing", 1)]
+    assert checkpoint.findings[0].tensor == f"{MODULE.format(2)}.biases"
+    assert {item.encoding for item in checkpoint.tensors} == {"affine4"}
 
 
 @pytest.mark.parametrize("scale", ["weight_scale BF16 8 1", "weight_scale F32", "weight_scale F32 1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,17 @@ import pytest
 from contracts.checks import CONFIG as SMALL
 from contracts.checks import REPO, usual_requests
 
-from kimi_inspect import Checkpoint, Finding, Severity, UnsafePathError, open_checkpoint
+from kimi_inspect import Checkpoint, Finding, Role, Severity, UnsafePathError, open_checkpoint
 from kimi_inspect.cli import main
-from kimi_inspect.testing import HollowFile, LoopbackHub, Repository, TensorSpec, faults, hollow_safetensors
+from kimi_inspect.testing import (
+    HollowFile,
+    LoopbackHub,
+    Repository,
+    TensorSpec,
+    faults,
+    hollow_safetensors,
+    packed_model,
+)
 
 Files = dict[str, HollowFile]
 Entries = list[tuple[bytes, bytes]]
@@ -89,6 +98,63 @@ def test_a_total_that_is_wrong(total: float) -> None:
     (found,) = open_checkpoint({**WHOLE, **index(PLACES, total)}).findings
     assert (found.code, found.severity) == ("declared-total-wrong", Severity.WARNING)
     assert (found.expected, found.actual, found.file) == (total, TOTAL, INDEX)
+
+
+ALONE = {"metadata": {"total_parameters": 192}, "weight_map": PLACES}
+
+
+@pytest.mark.parametrize("parameters", [192, 191, 193, "192", None, True, 192.0])
+def test_a_number_of_parameters_that_is_right_or_none(parameters: Any) -> None:
+    said = {**ALONE, "metadata": {"total_parameters": parameters, "total_size": TOTAL}}
+    assert told({**WHOLE, INDEX: HollowFile(json.dumps(said).encode())}) == []
+
+
+@pytest.mark.parametrize("parameters", [0, 100, 384, 10**18, -1])
+def test_a_number_of_parameters_that_is_wrong(parameters: int) -> None:
+    said = {**ALONE, "metadata": {"total_parameters": parameters}}
+    (found,) = open_checkpoint({**WHOLE, INDEX: HollowFile(json.dumps(said).encode())}).findings
+    assert (found.code, found.expected, found.actual) == ("declared-total-wrong", parameters, 192)
+
+
+@pytest.mark.parametrize("encoding", ["compressed-mxfp4", "compressed-int4-32", "bnb-nf4", "gptq-4", "mlx-affine4-64"])
+@pytest.mark.parametrize("counted", ["values", "stored", "weights", "plain"])
+def test_tools_count_the_parameters_of_packed_weights_in_several_ways(encoding: str, counted: str) -> None:
+    model = packed_model(encoding, layers=3)
+    files = dict(model.files)
+    table = open_checkpoint(files).tensors
+    weights = [item for item in table if item.role is Role.WEIGHT]
+    number = {
+        "values": model.parameters,
+        "stored": sum(prod(item.stored_shape) for item in table),
+        "weights": sum(prod(item.stored_shape) for item in weights),
+        "plain": sum(prod(item.stored_shape) for item in weights if item.dtype in ("BF16", "F16")),
+    }[counted]
+    for parameters, codes in ((number, []), (model.parameters * 3, ["declared-total-wrong"])):
+        said = json.loads(files[INDEX].read())
+        said["metadata"]["total_parameters"] = parameters
+        found = open_checkpoint({**files, INDEX: HollowFile(json.dumps(said).encode())}).findings
+        assert [item.code for item in found] == codes
+
+
+def test_of_a_packing_that_is_not_known_parameters_are_not_compared() -> None:
+    odd = hollow_safetensors([TensorSpec("lm_head.weight", "U8", (8,)), TensorSpec("lm_head.codes", "F32", (4,))])
+    files = {SHARDS[0]: WHOLE[SHARDS[0]], SHARDS[1]: odd}
+    entries = {**PLACES, "lm_head.codes": SHARDS[1]}
+    said = {"metadata": {"total_parameters": 7}, "weight_map": entries}
+    found = open_checkpoint({**files, INDEX: HollowFile(json.dumps(said).encode())}).findings
+    assert [item.code for item in found] == []
+
+
+def test_a_total_without_the_tensors_that_are_not_indexed_is_no_second_finding() -> None:
+    entries = {name: place for name, place in PLACES.items() if name != HEAD}
+    assert [code for code, *_ in told({**WHOLE, **index(entries, TOTAL - 128)})] == ["unindexed-tensors"]
+    found = [code for code, *_ in told({**WHOLE, **index(entries, TOTAL - 1)})]
+    assert found == ["unindexed-tensors", "declared-total-wrong"]
+
+
+def test_a_total_with_tensors_that_are_absent_is_no_second_finding() -> None:
+    entries = {**PLACES, "mtp.fc.weight": SHARDS[1]}
+    assert [code for code, *_ in told({**WHOLE, **index(entries, TOTAL + 128)})] == ["index-tensor-absent"]
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"<html>", b'{"weight_map": {"a": 1}}', b"\xff"])

@@ -804,3 +804,32 @@ class TestDamage:
         site.play(moved("file:///etc/passwd"), path=SHARD_2)
         checkpoint = open_checkpoint(SOURCE, endpoint=site.endpoint)
         assert [finding.code for finding in checkpoint.findings] == ["shard-unreadable"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("verb", ["audit", "compare"])
+def test_a_token_serves_one_site_of_two(verb: str, monkeypatch: pytest.MonkeyPatch, *, reverse: bool) -> None:
+    """A token of the Hub's goes to the Hub alone, whichever source comes first; one of ModelScope's to its site."""
+    files = kimi_k31_pro(layers=2, experts=2)
+    for token, hears in (("hf_secret", "hub"), ("ms-secret", "modelscope")):
+        with (
+            LoopbackHub([Repository("a/b", files)], tokens=["hf_secret"]) as hub,
+            LoopbackModelScope({"a/b": files}) as scope,
+        ):
+            monkeypatch.setenv("MODELSCOPE_ENDPOINT", scope.endpoint)
+            sources = ["ms://a/b", "a/b"] if reverse or hears == "modelscope" else ["a/b", "ms://a/b"]
+            getattr(ki, verb)(*sources, token=token, endpoint=hub.endpoint)
+            heard = {
+                site: {one.authorization for one in place.log} for site, place in (("hub", hub), ("modelscope", scope))
+            }
+        assert f"Bearer {token}" in heard[hears]
+        (other,) = {"hub", "modelscope"} - {hears}
+        assert heard[other] == {None}
+
+
+def test_a_token_of_the_hubs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LoopbackModelScope({"a/b": kimi_k31_pro(layers=2, experts=2)}) as scope:
+        monkeypatch.setenv("MODELSCOPE_ENDPOINT", scope.endpoint)
+        with pytest.raises(ki.AuthenticationError, match="the Hub's"):
+            ki.open_checkpoint("ms://a/b", token="hf_secret")
+        assert not scope.log

@@ -11,7 +11,7 @@ from kimi_inspect.families import decoders, gguf_names, kimi_k2, kimi_linear
 from kimi_inspect.inventory import Template
 from kimi_inspect.rules import Rule
 
-__all__ = ["ALIASES", "ATTENTION_OF", "EXPECTATIONS", "RULES", "family_of"]
+__all__ = ["ALIASES", "ATTENTION_OF", "EXPECTATIONS", "PARTS_OF", "RULES", "SHOWN_BY", "family_of"]
 
 RULES: dict[str, tuple[Rule, ...]] = {"safetensors": kimi_linear.RULES + decoders.RULES, "gguf": gguf_names.RULES}
 """For each format the rules for its names, in the order they are tried."""
@@ -40,6 +40,19 @@ ATTENTION_OF: dict[str, frozenset[Component]] = {
     **dict.fromkeys(("glm4-moe", "glm4moe", "minimax-m2", "phi3"), _PLAIN),
 }
 """The special kinds of attention that models of a family have, besides the common one."""
+
+SHOWN_BY: dict[str, Component] = {
+    family: Component.KDA_ATTENTION if Component.KDA_ATTENTION in kinds else next(iter(kinds))
+    for family, kinds in ATTENTION_OF.items()
+    if kinds
+}
+"""The kind of attention that every whole model of a family has, from its first layers on."""
+
+PARTS_OF: dict[str, frozenset[Component]] = {
+    "kimi-k3": frozenset({Component.LATENT_PROJECTION, Component.ATTENTION_RESIDUAL}),
+    "kimi-k31": frozenset({Component.LATENT_PROJECTION, Component.ATTENTION_RESIDUAL, Component.SPARSE_INDEXER}),
+}
+"""What tells a family from others with the same attention: a model with experts and full attention has all of it."""
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "deepseek2": ("kimi-k2", "kimi-k25", "kimi-vl", "deepseek-v2", "deepseek-v3", "deepseek-v32"),
