@@ -64,6 +64,7 @@ FLOORS = (
             "census",
             "promises",
             "siblings",
+            "dimensions",
             "completeness",
             "causes",
             "index_check",
