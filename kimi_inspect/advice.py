@@ -39,7 +39,7 @@ ADVICE: dict[str, str] = {
     "foreign-type": "load it with the fork that made it",
     "name-too-long": _ANEW,
     "parameters-differ": "take it for another model",
-    "shape-differs": "take it for another model",
+    "shape-differs": "do not load it as the model that is named; tell the publisher",
     "mtp-missing": "decode without speculation",
     "experts-pruned": "test it on your own tasks",
     "unexpected-tensor": _ASK,

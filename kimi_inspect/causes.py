@@ -31,7 +31,8 @@ CHANGES_SIZE = frozenset(
     {
         *OF_PARTS,
         *OF_EXPERTS,
-        *("tensor-missing", "unexpected-tensor", "scale-missing", "scale-shape", "duplicate-tensor", MISMATCH),
+        *("tensor-missing", "unexpected-tensor", "scale-missing", "scale-shape", "shape-differs"),
+        *("duplicate-tensor", MISMATCH),
     }
 )
 """Findings of tensors that are fewer, more, larger or smaller than they were."""
@@ -56,10 +57,14 @@ def apart(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def but_for(own: Iterable[Finding], more: Sequence[Finding], table: TensorTable) -> list[Finding]:
-    """Leave out of findings of a checkpoint alone the tensors that an index promises and a reference tells of too."""
+    """Leave out of findings of a checkpoint alone the missing tensors that a reference tells of too, and of more."""
     told = Told(more, table)
+    named = sum(item.count for item in more if item.code == "tensor-missing")
     return [
-        item for item in own if not (item.code == "index-tensor-absent" and all(map(told.is_missing, item.examples)))
+        item
+        for item in own
+        if not (item.code == "index-tensor-absent" and all(map(told.is_missing, item.examples)))
+        and not (item.code == "tensor-missing" and item.count < named)
     ]
 
 

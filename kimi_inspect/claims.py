@@ -15,11 +15,20 @@ from pathlib import PurePath
 import numpy as np
 from attrs import frozen
 
+from kimi_inspect.causes import Told
 from kimi_inspect.components import Component, Group
 from kimi_inspect.findings import finding
 from kimi_inspect.hub_card import HubCard
 from kimi_inspect.labels import FILE_TYPES, GUESSED, find_wrong_labels
-from kimi_inspect.name_words import ExpertWord, QuantWord, SizeWord, expert_words, quant_words, size_word
+from kimi_inspect.name_words import (
+    ExpertWord,
+    QuantWord,
+    SizeWord,
+    expert_words,
+    is_model_size,
+    quant_words,
+    size_word,
+)
 from kimi_inspect.opening import Checkpoint
 from kimi_inspect.published import CHECKED, published_of, repository_of
 from kimi_inspect.report import Report
@@ -36,17 +45,35 @@ __all__ = ["all_opened", "claims_of", "label_findings"]
 SIZE_TOLERANCE = 0.1
 """How far a size in a name may be off: names are rounded, and leave out what each maker thinks is not the model."""
 
+SIZE_WRONG = 1.5
+"""Times that a size has to be off to make a finding: gemma-7b and MiniCPM-2B are a tenth and a fifth larger."""
+
+COUNT_TOLERANCE = 0.01
+"""Share by which a total in metadata may be off: tools count buffers or not."""
+
 REMOVED_TOLERANCE = 0.005
 """How far a share of experts that a name says was removed may be off: half a per cent of them, or one expert."""
 
-_QUANT, _EXPERTS = "quantization", "experts"
-_COMPLAINTS = {_QUANT: "no tensor is packed so", _EXPERTS: "its layers hold another number of experts"}
+_QUANT, _EXPERTS, _SIZE = "quantization", "experts", "size"
+_COMPLAINTS = {
+    _QUANT: "no tensor is packed so",
+    _EXPERTS: "its layers hold another number of experts",
+    _SIZE: "it holds another number of parameters",
+}
 """Subjects of names that make a finding where they are wrong: whoever chooses by the name gets something else."""
+
+_REPOSITORY, _FOLDER = "repository name", "folder name"
+"""Places of names; that of a folder is the reader's own, and often says what lay in it once."""
 
 _UNNAMED = frozenset({Component.EMBEDDINGS, Component.LM_HEAD}) | {
     component for component in Component if component.group in (Group.MULTIMODAL, Group.DRAFT)
 }
 """What names of sizes may leave out."""
+
+_INTEGERS = re.compile(r"[iu]\d+")
+"""Encodings of weights that are plain integers: a packing that no rule knows, of which each may hold several values."""
+
+_PARAMETER_COUNT, _SIZE_LABEL = "general.parameter_count", "general.size_label"
 
 _MODELSCOPE = "ms://"
 """What the sources of ModelScope's repositories begin with."""
@@ -68,6 +95,8 @@ class _Build:
         encodings: of weights, most bytes first.
         places: where names stand, and the names.
         sole: nothing else can be opened there, so that the repository's name speaks of this set.
+        comparable: no finding tells of tensors that are missing or too many, so that totals can be held against it.
+        is_model: it holds a model, not what goes beside one, and all its values are counted one by one.
     """
 
     checkpoint: Checkpoint
@@ -80,6 +109,8 @@ class _Build:
     encodings: tuple[str, ...]
     places: tuple[tuple[str, str], ...]
     sole: bool
+    comparable: bool
+    is_model: bool
 
     @property
     def is_gguf(self) -> bool:
@@ -92,6 +123,20 @@ class _Build:
     def equal(self, said: int, counted: int | None) -> bool | None:
         """Compare a total; None where it is not known, or not that of the whole set."""
         return said == counted if self.whole and counted is not None else None
+
+
+@frozen
+class _Saying:
+    """What a name or a label says.
+
+    Attributes:
+        where: the name, or the file with the label.
+        wrong: it makes a finding.
+    """
+
+    where: str
+    claim: Claim
+    wrong: bool
 
 
 def claims_of(
@@ -119,7 +164,7 @@ def claims_of(
             _hub_claims(build, card) if card else (),
             [] if index_total is None else [_index_claim(build, index_total)],
             _metadata_claims(build) if build.is_gguf else (),
-            (claim for _, claim in _name_claims(build, reference_experts)),
+            (saying.claim for saying in _names_say(build, reference_experts)),
             _licence_claims(build, card or HubCard(), listing),
             _published_claims(build),
         )
@@ -129,28 +174,47 @@ def claims_of(
 def label_findings(
     checkpoint: Checkpoint, report: Report, *, reference_experts: int | None = None
 ) -> Iterator[Finding]:
-    """Yield what names say and no tensor bears out: a quantization, a number of experts.
+    """Yield what names and labels say and no tensor bears out: a quantization, a number of experts, a size, a total.
 
     The quantization of a GGUF set is held against its label when it is opened. Of a set of which a part is missing, and
     of words that are not understood, nothing is said.
     """
     build = _build(checkpoint, report)
-    told: dict[str, list[tuple[str, Claim]]] = {}
-    for name, claim in _name_claims(build, reference_experts):
-        if claim.agrees is False and claim.subject in _COMPLAINTS and not (build.is_gguf and claim.subject == _QUANT):
-            told.setdefault(claim.subject, []).append((name, claim))
+    told: dict[str, list[_Saying]] = {}
+    for saying in chain(_names_say(build, reference_experts), _size_label(build)):
+        if saying.wrong:
+            told.setdefault(saying.claim.subject, []).append(saying)
     for subject, wrong in told.items():
-        name, first = wrong[0]
-        said = " and ".join(f"its {claim.said_by} says {claim.said}" for _, claim in wrong)
+        first = wrong[0].claim
+        said = " and ".join(f"its {saying.claim.said_by} says {saying.claim.said}" for saying in wrong)
         message = f"{said}, and {_COMPLAINTS[subject]}"
-        yield finding("label-disagrees", name, message, expected=first.said, actual=first.counted, count=len(wrong))
+        where, count = wrong[0].where, len(wrong)
+        yield finding("label-disagrees", where, message, expected=first.said, actual=first.counted, count=count)
+    yield from _wrong_total(build)
+
+
+def _wrong_total(build: _Build) -> Iterator[Finding]:
+    """Yield a total in GGUF metadata that is off, whether or not one counts embeddings, head, vision and drafts."""
+    said, counted = _declared_parameters(build), build.parameters
+    if said is None or counted is None or not (build.whole and build.comparable):
+        return
+    if not (counted - build.unnamed) * (1 - COUNT_TOLERANCE) <= said <= counted * (1 + COUNT_TOLERANCE):
+        path = build.shards[0].path if build.shards else build.checkpoint.set_name
+        message = f"its {_PARAMETER_COUNT} declares another number of parameters than the tensors have"
+        yield finding("declared-total-wrong", path, message, file=path, expected=said, actual=counted)
+
+
+def _declared_parameters(build: _Build) -> int | None:
+    said = build.checkpoint.metadata.get(_PARAMETER_COUNT) if build.is_gguf else None
+    return said if type(said) is int else None
 
 
 def _build(checkpoint: Checkpoint, report: Report) -> _Build:
     sides = {item.path for item in checkpoint.companions if item.counted}
     shards = tuple(shard for shard in checkpoint.shards if shard.path not in sides)
     tensors = checkpoint.tensors.of_shards({shard.path for shard in shards})
-    census = report.experts
+    census, encodings = report.experts, _encodings(tensors)
+    told = Told(checkpoint.findings, checkpoint.tensors)
     return _Build(
         checkpoint=checkpoint,
         shards=shards,
@@ -159,9 +223,11 @@ def _build(checkpoint: Checkpoint, report: Report) -> _Build:
         unnamed=_parameters(tensors, _UNNAMED) or 0,
         routed=_parameters(tensors, {Component.ROUTED_EXPERTS}) or 0,
         experts=census.per_layer_min if census and census.per_layer_min == census.per_layer_max else None,
-        encodings=_encodings(tensors),
+        encodings=encodings,
         places=tuple(_places(checkpoint, shards)),
         sole=not checkpoint.other_sets,
+        comparable=not (told.changes_size or told.other_model),
+        is_model=bool(_parameters(tensors, {Component.EMBEDDINGS})) and not any(map(_INTEGERS.fullmatch, encodings)),
     )
 
 
@@ -195,18 +261,18 @@ def _encodings(tensors: TensorTable) -> tuple[str, ...]:
 
 
 def _places(checkpoint: Checkpoint, shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
-    """Yield where names stand that may say something, and these."""
+    """Yield where names stand that may say something, and these; that of a folder last, as it says the least."""
     source = checkpoint.source
     repository = repository_of(source, checkpoint.commit)
     if repository is None and source.startswith(_MODELSCOPE):
         repository = source.removeprefix(_MODELSCOPE).partition("@")[0]
     if repository is not None:
-        yield "repository name", repository.partition("/")[2]
-    elif not source.endswith((".safetensors", ".gguf")) and not source.startswith("<"):
-        yield "folder name", PurePath(source).name
+        yield _REPOSITORY, repository.partition("/")[2]
     yield "set name", checkpoint.set_name
     if shards:
         yield "file name", ShardName.of(shards[0].path).stem
+    if repository is None and not source.endswith((".safetensors", ".gguf")) and not source.startswith("<"):
+        yield _FOLDER, PurePath(source).name
 
 
 def _hub_claims(build: _Build, card: HubCard) -> Iterator[Claim]:
@@ -244,22 +310,31 @@ def _said(subject: str, said_by: str, said: str, counted: str | int | None = Non
 def _metadata_claims(build: _Build) -> Iterator[Claim]:
     """Hold against the tensors what a GGUF file says of itself."""
     metadata = build.checkpoint.metadata
-    label = metadata.get("general.size_label")
-    if isinstance(label, str):
-        word = size_word(label)
-        whole = word is not None and word.text == label
-        counted, agrees = _size(build, word) if word and whole else (None, None)
-        yield _said("size", "general.size_label", label, counted, agrees)
+    yield from (saying.claim for saying in _size_label(build))
     number = metadata.get("general.file_type")
     if type(number) is int:
         name = FILE_TYPES.get(number & ~GUESSED)
         wrong = any(find_wrong_labels("", {"general.file_type": number}, set(build.encodings)))
         agrees = None if name is None or not build.encodings or not build.whole else not wrong
         yield _said(_QUANT, "general.file_type", name or str(number), ", ".join(build.encodings) or None, agrees)
-    parameters = metadata.get("general.parameter_count")
-    if type(parameters) is int:
+    parameters = _declared_parameters(build)
+    if parameters is not None:
         agrees = build.equal(parameters, build.parameters)
-        yield _counted("parameters", "general.parameter_count", parameters, build.parameters, agrees)
+        yield _counted("parameters", _PARAMETER_COUNT, parameters, build.parameters, agrees)
+
+
+def _size_label(build: _Build) -> Iterator[_Saying]:
+    """Yield what the size label of a GGUF file says."""
+    label = build.checkpoint.metadata.get(_SIZE_LABEL) if build.is_gguf else None
+    if not isinstance(label, str):
+        return
+    word = size_word(label)
+    if word is not None and word.text != label:
+        word = None
+    counted, agrees = _size(build, word) if word else (None, None)
+    where = build.shards[0].path if build.shards else build.checkpoint.set_name
+    wrong = word is not None and agrees is False and _is_far_off(build, word)
+    yield _Saying(where, _said(_SIZE, _SIZE_LABEL, label, counted, agrees), wrong)
 
 
 def _size(build: _Build, word: SizeWord) -> tuple[str | None, bool | None]:
@@ -270,26 +345,37 @@ def _size(build: _Build, word: SizeWord) -> tuple[str | None, bool | None]:
     """
     from gguf.utility import model_weight_count_rounded_notation, size_label
 
-    total = build.parameters
-    if total is None or not build.whole:
+    total, high = build.parameters, _largest(build, word)
+    if total is None or high is None or not build.whole:
         return None, None
-    if word.experts is None:
-        counted = model_weight_count_rounded_notation(total)
-        return counted, _within(word.parameters, total - build.unnamed, total)
-    if not build.experts:
-        return None, None
-    one, shared = build.routed // build.experts, total - build.routed
-    counted = size_label(total, shared, one, build.experts)
-    fits = _within(word.parameters, shared + one - build.unnamed, shared + one)
+    fits = (
+        word.parameters * (1 + SIZE_TOLERANCE) >= high - build.unnamed
+        and word.parameters * (1 - SIZE_TOLERANCE) <= high
+    )
+    if word.experts is None or not build.experts:
+        return model_weight_count_rounded_notation(total), fits
+    counted = size_label(total, total - build.routed, build.routed // build.experts, build.experts)
     return counted, fits and word.experts == build.experts
 
 
-def _within(said: float, low: int, high: int) -> bool:
-    return said * (1 + SIZE_TOLERANCE) >= low and said * (1 - SIZE_TOLERANCE) <= high
+def _largest(build: _Build, word: SizeWord) -> int | None:
+    """Return the most that a word may mean: the whole, or all but the experts and one of these; None if not known."""
+    if build.parameters is None or word.experts is None:
+        return build.parameters
+    return build.parameters - build.routed + build.routed // build.experts if build.experts else None
 
 
-def _name_claims(build: _Build, reference_experts: int | None) -> Iterator[tuple[str, Claim]]:
-    """Yield each name with what it says; words that a name before it has said are left out."""
+def _is_far_off(build: _Build, word: SizeWord) -> bool:
+    """Whether a word is plainly wrong: many a name is a little off, which nobody is misled by."""
+    high = _largest(build, word)
+    if high is None or not (build.comparable and build.is_model):
+        return False
+    near = (high - build.unnamed) / SIZE_WRONG <= word.parameters <= high * SIZE_WRONG
+    return not near or word.experts not in (None, build.experts)
+
+
+def _names_say(build: _Build, reference_experts: int | None) -> Iterator[_Saying]:
+    """Yield what each name says; words that a name before it has said are left out."""
     seen: set[str] = set()
     for place, name in build.places:
         made = [
@@ -300,12 +386,22 @@ def _name_claims(build: _Build, reference_experts: int | None) -> Iterator[tuple
         for claim in made:
             if str(claim.said).casefold() not in seen:
                 seen.add(str(claim.said).casefold())
-                yield name, claim
+                yield _Saying(name, claim, claim.agrees is False and _is_grave(build, place, name, claim))
+
+
+def _is_grave(build: _Build, place: str, name: str, claim: Claim) -> bool:
+    """Whether what a name says wrongly makes a finding."""
+    if claim.subject == _QUANT:
+        return place != _FOLDER and not build.is_gguf
+    if claim.subject == _SIZE:
+        word = size_word(name)
+        return place != _FOLDER and word is not None and is_model_size(name) and _is_far_off(build, word)
+    return True
 
 
 def _quant_claim(build: _Build, place: str, word: QuantWord) -> Claim:
     agrees = _is_packed(build, word)
-    if agrees is False and (not build.whole or (place == "repository name" and not build.sole)):
+    if agrees is False and (not build.whole or (place == _REPOSITORY and not build.sole)):
         agrees = None  # the rest, or another set, may be
     return _said(_QUANT, place, word.text, ", ".join(build.encodings) or None, agrees)
 
@@ -353,7 +449,9 @@ def _is_pruned(experts: int, word: ExpertWord, reference_experts: int | None) ->
 
 def _size_claim(build: _Build, place: str, word: SizeWord) -> Claim:
     counted, agrees = _size(build, word)
-    return _said("size", place, word.text, counted, agrees)
+    if agrees is False and place == _REPOSITORY and not build.sole:
+        agrees = None  # another set may be as large
+    return _said(_SIZE, place, word.text, counted, agrees)
 
 
 def _licence_claims(build: _Build, card: HubCard, listing: Sequence[ListedFile]) -> Iterator[Claim]:

@@ -49,6 +49,8 @@ def _shown(source: Source | Checkpoint) -> str:
         return source.source
     if isinstance(source, Mapping):
         return MappedFiles.source
+    if not isinstance(source, str | os.PathLike):
+        return type(source).__name__  # whoever opens it says what is wrong
     text = os.fspath(source)
     return public_url(text) if text.lower().startswith(("http://", "https://")) else text
 

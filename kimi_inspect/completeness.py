@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kimi_inspect.census import expert_findings, experts_by_layer
 from kimi_inspect.components import Component
+from kimi_inspect.dimensions import find_wrong_shapes
 from kimi_inspect.expecting import expected_tensors
 from kimi_inspect.facts import Facts, facts_of
 from kimi_inspect.families import ATTENTION_OF, PARTS_OF, RULES, SHOWN_BY, family_of
@@ -28,9 +29,10 @@ from kimi_inspect.rules import judge
 from kimi_inspect.siblings import BUFFERS, find_missing_siblings, stack_of
 from kimi_inspect.sums import present
 from kimi_inspect.table import COMPONENTS, TensorTable
+from kimi_inspect.text import number_ranges
 from kimi_inspect.values import Finding, Role, Severity
 
-__all__ = ["OF_EXPERTS", "find_lacks"]
+__all__ = ["OF_EXPERTS", "find_lacks", "layers_beyond"]
 
 
 @frozen(eq=False, kw_only=True)
@@ -73,6 +75,8 @@ def find_lacks(
     found = [*_mismatch(seen, architecture, whole=whole)]
     if found or not seen.layers:
         return found
+    found += [*_disbelieved(facts)]
+    family = family_of(architecture)
     names = _compared(expected_tensors(config) if config and weights_format == "safetensors" else None, meaning, seen)
     found += [*expert_findings(experts_by_layer(meaning.table), facts, partial=names is None)]
     if whole:
@@ -81,9 +85,71 @@ def find_lacks(
     if names is not None:
         found += [*_names(names, meaning, seen, [*found, *meaning.findings], whole=whole)]
     elif whole:
-        found += [*find_missing_siblings(meaning.table, edges=family_of(architecture) in ATTENTION_OF)]
-        found += [*_around(meaning.table, seen, facts, family_of(architecture))]
+        found += [*_lacks_by_family(meaning.table, seen, facts, family), *_beyond(meaning.table, facts)]
+    if whole:
+        told = frozenset(item.code for item in [*found, *meaning.findings])
+        known = family in ATTENTION_OF and SHOWN_BY.get(family or "") is not Component.LINEAR_ATTENTION
+        found += [*find_wrong_shapes(meaning.table, facts, known=known, plain=_is_plain(family), codes=told)]
     return found
+
+
+def _lacks_by_family(table: TensorTable, seen: _Seen, facts: Facts, family: str | None) -> Iterator[Finding]:
+    """Find what layers lack, and what stands around them, where it is not known name by name."""
+    # A draft for another model may lack what each of its layers would have.
+    plain = _is_plain(family) and Component.NORMS in seen.components and len(seen.layers) > DRAFT_LAYERS
+    yield from find_missing_siblings(table, edges=family in ATTENTION_OF, plain=plain and not facts.shares_keys)
+    yield from _around(table, seen, facts, family)
+
+
+def _is_plain(family: str | None) -> bool:
+    """Whether a family is known to have the common attention alone."""
+    return family is not None and ATTENTION_OF.get(family) == frozenset()
+
+
+def _disbelieved(facts: Facts) -> Iterator[Finding]:
+    """Find a number of layers that is none."""
+    if facts.disbelieved:
+        key, value = facts.disbelieved
+        shown = repr(value)[:MAX_SHOWN]
+        message = f"{key} is {shown}, which is no number of layers; how many are declared is not known"
+        yield finding("config-unreadable", key, message, expected="a number of layers", actual=shown)
+
+
+def layers_beyond(table: TensorTable, facts: Facts) -> list[int]:
+    """Return the layers behind the last one that is declared, but for draft layers; none where any before is missing.
+
+    A model of several stacks has a number for each, of which one may be greater than is said of another.
+    """
+    columns = table.columns
+    of_stack = (columns.layer >= 0) & (columns.component != COMPONENTS.index(Component.MTP))
+    layers = frozenset(present(columns.layer[of_stack]).tolist())
+    declared = facts.layers or 0
+    if not declared or not layers >= {*range(declared)} or len(layers) == declared:
+        return []
+    used = np.unique(columns.patterns.code[of_stack]).tolist()
+    texts = columns.patterns.texts
+    if len({stack_of(texts[code]) for code in used}) > 1:
+        return []
+    if len(layers) <= facts.other_layers:
+        return []
+    return sorted(layer for layer in layers if layer >= declared + (facts.draft_layers or 0))
+
+
+def _beyond(table: TensorTable, facts: Facts) -> Iterator[Finding]:
+    """Find layers behind the last one that is declared."""
+    beyond = layers_beyond(table, facts)
+    if beyond:
+        message = f"{facts.layers} layers are declared, and more are stored: {number_ranges(beyond)}; loaders pass over"
+        yield finding(
+            "unexpected-tensor",
+            f"layer {beyond[0]}",
+            f"{message} them, or refuse them",
+            expected=facts.layers,
+            actual=beyond[-1] + 1,
+            layer=beyond[0],
+            count=len(beyond),
+            examples=[f"layer {layer}" for layer in beyond[:MAX_EXAMPLES]],
+        )
 
 
 @frozen(eq=False)
@@ -164,6 +230,9 @@ def _unexpected(rows: NDArray[np.int64], meaning: Meaning, codes: Collection[str
         message = "a tensor that the config's family does not know; loaders pass over it, or refuse it"
         yield finding("unexpected-tensor", names[0], message, tensor=names[0], count=len(rows), examples=names)
 
+
+MAX_SHOWN = 40
+"""Characters of a value in a message."""
 
 MAX_NAMES = 20_000_000
 """More names than any model has are not looked for one by one."""

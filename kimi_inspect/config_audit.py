@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from kimi_inspect.census import experts_by_layer
-from kimi_inspect.completeness import find_lacks
+from kimi_inspect.completeness import find_lacks, layers_beyond
+from kimi_inspect.components import Component
 from kimi_inspect.difference_findings import OF_EXPERTS, pruning_finding
-from kimi_inspect.facts import facts_of
-from kimi_inspect.findings import finding
+from kimi_inspect.facts import Facts, facts_of
+from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.meaning import Meaning
 from kimi_inspect.opening import UNREAD, Checkpoint
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.references import Config
 from kimi_inspect.sides import families_of, same_family
+from kimi_inspect.text import number_ranges
 from kimi_inspect.values import Finding, Severity
 
 __all__ = ["compare_with_config"]
+
+DIFFERENT = frozenset({"architecture-mismatch", "shape-differs", "parameters-differ"})
 
 REDUCING = frozenset(
     {"experts-pruned", "layer-missing", "component-missing", "mtp-missing", "tensor-missing", "expert-missing"}
@@ -29,14 +32,21 @@ def compare_with_config(checkpoint: Checkpoint, reference: Config, *, partial: b
     own = {(item.code, item.where) for item in checkpoint.findings}
     if partial or any(code in {*UNREAD, "architecture-mismatch"} for code, _ in own):
         return Outcome(known=False)
-    found = [item for item in _lacks(checkpoint, reference) if (item.code, item.where) not in own]
+    shown = list(_lacks(checkpoint, reference))
+    found = [item for item in shown if not _is_told(item, own)]
     codes = {item.code for item in found} | {code for code, _ in own}
     return Outcome(
         findings=tuple(found),
-        different="architecture-mismatch" in codes,
+        different="architecture-mismatch" in codes or any(item.code in DIFFERENT for item in shown),
         reduced=bool(codes & REDUCING),
         known=False,
     )
+
+
+def _is_told(item: Finding, own: Collection[tuple[str, str]]) -> bool:
+    """Whether the candidate shows this by itself; its own config may say as few layers as the reference's."""
+    codes = (item.code, "unexpected-tensor") if item.code == "parameters-differ" else (item.code,)
+    return any((code, item.where) in own for code in codes)
 
 
 def _lacks(checkpoint: Checkpoint, reference: Config) -> Iterator[Finding]:
@@ -58,14 +68,62 @@ def _lacks(checkpoint: Checkpoint, reference: Config) -> Iterator[Finding]:
         weights_format="safetensors",  # whose form a config.json is
         side_roles=[side.role for side in checkpoint.companions],
     )
+    facts = facts_of(config, {}, weights_format="safetensors")
     told = any(item.code in OF_EXPERTS and item.severity is Severity.ERROR for item in checkpoint.findings)
-    pruned = _pruned(checkpoint, config)
+    pruned = _pruned(checkpoint, facts)
     yield from () if told else pruning_finding(pruned)
-    yield from (item for item in lacks if not ((told or pruned) and item.code in OF_EXPERTS))
+    more = [*_more_layers(checkpoint, facts), *(() if told else _more_experts(checkpoint, facts))]
+    yield from more
+    passed = OF_EXPERTS if told or pruned or more else frozenset()
+    passed |= {"unexpected-tensor"} if more else frozenset()
+    yield from (item for item in lacks if item.code not in passed)
+    yield from _besides(checkpoint, facts)
 
 
-def _pruned(checkpoint: Checkpoint, config: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
+def _more_layers(checkpoint: Checkpoint, facts: Facts) -> Iterator[Finding]:
+    beyond = layers_beyond(checkpoint.tensors, facts)
+    if beyond:
+        message = f"{len(beyond)} layers more than the reference's config says: {number_ranges(beyond)}"
+        yield finding(
+            "parameters-differ",
+            f"layer {beyond[0]}",
+            message,
+            expected=facts.layers,
+            actual=beyond[-1] + 1,
+            layer=beyond[0],
+            count=len(beyond),
+            examples=[f"layer {layer}" for layer in beyond[:MAX_EXAMPLES]],
+        )
+
+
+def _more_experts(checkpoint: Checkpoint, facts: Facts) -> Iterator[Finding]:
+    """Tell of more experts than the config has, as the whole model has against that of a pruned one."""
+    declared = facts.experts
+    more = [one for one in experts_by_layer(checkpoint.tensors) if declared and one.count > declared]
+    if more:
+        count = max(one.count for one in more)
+        yield finding(
+            "parameters-differ",
+            Component.ROUTED_EXPERTS,
+            f"{count} experts a layer, and {declared} in the reference's config",
+            expected=declared,
+            actual=count,
+            layer=more[0].layer,
+            count=len(more),
+            examples=[f"layer {one.layer}: {one.count}" for one in more[:MAX_EXAMPLES]],
+        )
+
+
+def _besides(checkpoint: Checkpoint, facts: Facts) -> Iterator[Finding]:
+    """Tell of components that the config does not declare."""
+    for component, declared in ((Component.VISION_TOWER, facts.vision), (Component.SPARSE_INDEXER, facts.indexer)):
+        if not declared and len(checkpoint.tensors.select(component=component)):
+            message = f"the reference's config declares no {component}"
+            yield finding("extra-component", component, message, actual=str(component))
+
+
+def _pruned(checkpoint: Checkpoint, facts: Facts) -> dict[int, tuple[int, int]]:
     """Return the layers with fewer experts than the config says, and how many of how many."""
-    declared = facts_of(config, {}, weights_format="safetensors").experts
+    declared = facts.experts
     layers = [one for one in experts_by_layer(checkpoint.tensors) if one.count]
     return {one.layer: (declared, one.count) for one in layers if declared and one.count < declared}

@@ -19,6 +19,8 @@ MAX_ENTRY = 1 << 20
 
 _STRING = rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 _PAIR = re.compile(rb"\s*" + _STRING + rb"\s*:\s*" + _STRING + rb"\s*([,}])")
+_OTHER_VALUE = re.compile(rb"\s*" + _STRING + rb"\s*:\s*[^\s\"]")
+_NO_ENTRY = re.compile(rb"\s*(?:[^\s\"]|" + _STRING + rb"\s*(?:[^\s:]|:\s*" + _STRING + rb"\s*[^\s,}]))")
 _KEY = re.compile(rb"\s*" + _STRING + rb"\s*:\s*")
 _DECODER = json.JSONDecoder()
 
@@ -145,7 +147,16 @@ class IndexReader:
                 self._step = self._after_value
                 break
         self._data = self._data[at:]
+        if not found:
+            self._refuse_entry()
         return found or None
+
+    def _refuse_entry(self) -> None:
+        """Say what is wrong where no entry can come any more, whatever follows."""
+        if _OTHER_VALUE.match(self._data):
+            raise IndexFormatError("its weight_map gives a tensor something that is no file name")
+        if _NO_ENTRY.match(self._data):
+            raise IndexFormatError("it is no JSON")
 
     def _close(self) -> list[tuple[bytes, bytes]]:
         self._data = self._data[1:]

@@ -181,6 +181,19 @@ _DOUBTS = _refuses(
 )
 """What every engine may stumble at."""
 
+_LACKS = _refuses(
+    UNKNOWN,
+    {
+        "component-missing": "its config declares parts that are not there",
+        "unindexed-tensors": "its index does not name all of its tensors",
+        "index-unreadable": "its index cannot be read",
+    },
+    "docs/findings.md",
+)
+"""What engines may stumble at that build all that the config declares, and look for it where the index says."""
+
+_DONE_GETTING = "src/llama-model-loader.cpp, done_getting_tensors: wrong number of tensors"
+
 
 def _mlx_files(build: _Build) -> Iterator[_Answer]:
     if not all(path.rpartition("/")[2].startswith("model") for path in build.paths):
@@ -279,6 +292,11 @@ _ENGINES = (
                 },
                 "llama.cpp, ggml/src/gguf.cpp; ggml.h, GGML_MAX_NAME",
             ),
+            _refuses(
+                NO,
+                {"unexpected-tensor": "it refuses a file with tensors that its model does not have"},
+                f"llama.cpp, {_DONE_GETTING}",
+            ),
             _types(_GGML_TYPES, "llama.cpp, ggml.h, enum ggml_type", foreign=_IK_TYPES),
             _models(
                 _upstream_models,
@@ -309,6 +327,9 @@ _ENGINES = (
                     "misaligned": "its alignment is one that llama.cpp refuses",
                 },
                 "llama.cpp, ggml/src/gguf.cpp",
+            ),
+            _refuses(
+                UNKNOWN, {"unexpected-tensor": "llama.cpp refuses so many tensors"}, f"llama.cpp, {_DONE_GETTING}"
             ),
             _types(
                 _GGML_TYPES - _names("tq1_0 tq2_0 nvfp4 q1_0 q2_0"),
@@ -356,6 +377,7 @@ _ENGINES = (
         ),
         rules=(
             _DOUBTS,
+            _LACKS,
             _models(
                 lambda: _COMMON | _names("kimi-k2 kimi-vl"),
                 "vLLM, docs/models/supported_models.md, and model_executor/models/registry.py",
@@ -390,6 +412,7 @@ _ENGINES = (
         ),
         rules=(
             _DOUBTS,
+            _LACKS,
             _models(
                 lambda: _COMMON,
                 f"{_TRANSFORMERS}, models/auto/modeling_auto.py",

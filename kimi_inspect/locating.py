@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from stat import S_ISDIR
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from attrs import frozen
@@ -20,7 +21,7 @@ from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles
 from kimi_inspect.text import printable
 from kimi_inspect.transport import DEFAULT_TIMEOUT, next_address, origin
 
-__all__ = ["Location", "Source", "at_one_site", "is_local", "locate"]
+__all__ = ["WEIGHT_SUFFIXES", "Location", "Source", "at_one_site", "is_local", "locate"]
 
 Source = str | os.PathLike[str] | Mapping[str, ByteSource]
 """A source string, a path, or byte sources of the caller's own by path."""
@@ -71,11 +72,12 @@ def locate(
     """Find the store that `source` names; nothing is read yet.
 
     Raises:
-        InvalidSourceError: the string names none.
+        InvalidSourceError: the string names none; or it is no string, and no path or mapping of byte sources either.
         OfflineError: offline mode is on and the Hub's cache does not hold the repository; or it is one of ModelScope's.
     """
     if isinstance(source, Mapping):
-        return Location(store=MappedFiles(source))
+        return Location(store=MappedFiles(_byte_sources(source)))
+    _check_path(source)
     try:
         if not isinstance(source, str) or is_local(source):
             return _local(Path(source).expanduser())
@@ -85,6 +87,40 @@ def locate(
     except (ValueError, RuntimeError, OSError):
         # No such user's home, a NUL, a name too long, half a surrogate: no source either way.
         raise _invalid(os.fspath(source)) from None
+
+
+_SOURCES = "a string, a path, or a mapping of file names to objects with size and read"
+_OF_CONFIGS = frozenset({"model_type", "architectures", "quantization_config", "text_config", "transformers_version"})
+
+
+def _byte_sources(source: Mapping[Any, Any]) -> Mapping[str, ByteSource]:
+    """Return the mapping, if it is one of byte sources.
+
+    Raises:
+        InvalidSourceError: it is not; a parsed config, perhaps.
+    """
+    if all(isinstance(path, str) and isinstance(file, ByteSource) for path, file in source.items()):
+        return source
+    if not _OF_CONFIGS.isdisjoint(source):
+        raise InvalidSourceError(
+            "a config that is parsed already is no source; write it to a file, or pass its path", expected=_SOURCES
+        )
+    wrong = next(
+        f"{type(path).__name__} to {type(file).__name__}"
+        for path, file in source.items()
+        if not (isinstance(path, str) and isinstance(file, ByteSource))
+    )
+    raise InvalidSourceError("the mapping is none of byte sources", expected=_SOURCES, actual=wrong)
+
+
+def _check_path(source: object) -> None:
+    """Refuse what is neither a string nor a path of one.
+
+    Raises:
+        InvalidSourceError: it is not.
+    """
+    if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str):
+        raise InvalidSourceError("this is no source", expected=_SOURCES, actual=type(source).__name__)
 
 
 def at_one_site(one: object, other: object) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-__all__ = ["ExpertWord", "QuantWord", "SizeWord", "expert_words", "quant_words", "size_word"]
+__all__ = ["ExpertWord", "QuantWord", "SizeWord", "expert_words", "is_model_size", "quant_words", "size_word"]
 
 
 @frozen(kw_only=True)
@@ -111,6 +111,16 @@ _SIZE = re.compile(rf"{_BEFORE}(?:(\d{{1,4}})x)?(\d{{1,5}}(?:\.\d{{1,3}})?)([mbt
 _ACTIVE = re.compile(rf"{_BEFORE}\d{{1,4}}e(?![A-Za-z0-9])", re.IGNORECASE)
 """``17B-16E``: the size beside experts counted so is that of one token's way."""
 
+_BESIDE = re.compile(
+    r"(?<![a-z])(?:"
+    r"reap|prun(?:ed|ing)|sliced|layers?|tiny|random|dummy|debug|"  # fewer or smaller than what the size is of
+    r"eagle|medusa|hydra|dflash|mtp|drafts?|drafter|assistant|speculators?|lora|qlora|adapters?|"  # for such a model
+    r"mmproj|projector|vision|vit|clip|encoder|vae|tokens?|steps?"
+    r")(?![a-z])",
+    re.IGNORECASE,
+)
+"""In a name with such a word a size may be that of another model, which this one was made of or for, or of its data."""
+
 _UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 _SMALLEST = 30e6
 """Fewer are as likely tokens of context: ``1M``."""
@@ -162,3 +172,13 @@ def size_word(name: str) -> SizeWord | None:
     if parameters < _SMALLEST:
         return None
     return SizeWord(text=found[0], parameters=parameters, experts=int(found[1]) if found[1] else None)
+
+
+def is_model_size(name: str) -> bool:
+    """Whether the size that a name says is plainly that of the model: the only one, and no word gives it another sense.
+
+    >>> [is_model_size(name) for name in ("Kimi-Linear-48B-A3B", "OLMoE-1B-7B", "EAGLE3-Llama-8B", "Kimi-K3.1-Pro")]
+    [True, False, False, False]
+    """
+    sizes = [found for found in _SIZE.finditer(name) if float(found[2]) * _UNITS[found[3].lower()] >= _SMALLEST]
+    return len(sizes) == 1 and not _BESIDE.search(name) and not _ACTIVE.search(name)

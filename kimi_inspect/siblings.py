@@ -8,7 +8,7 @@ made otherwise on purpose, is not told.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -21,7 +21,7 @@ from kimi_inspect.sums import distinct
 from kimi_inspect.table import COMPONENTS, TensorTable
 from kimi_inspect.values import Finding, Role
 
-__all__ = ["BUFFERS", "find_missing_siblings", "stack_of"]
+__all__ = ["BUFFERS", "MIN_SIBLINGS", "find_missing_siblings", "modules_of", "stack_of"]
 
 MIN_SIBLINGS = 3
 """Layers that have to agree."""
@@ -36,6 +36,24 @@ OUTRIGHT = frozenset(
     }
 )
 """Components that a layer does not lack by itself: pruning takes whole attentions and MLPs out of single layers."""
+
+TOGETHER: Mapping[str, tuple[str, ...]] = {
+    "self_attn.q_proj": (
+        *("self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
+        *("input_layernorm", "post_attention_layernorm"),
+    ),
+    "self_attn.k_proj": ("self_attn.q_proj",),
+    "self_attn.qkv_proj": ("self_attn.o_proj", "input_layernorm", "post_attention_layernorm"),
+    "mlp.gate_proj": ("mlp.up_proj", "mlp.down_proj"),
+    "mlp.up_proj": ("mlp.down_proj",),
+    "mlp.gate_up_proj": ("mlp.down_proj",),
+    "attn_q": ("attn_k", "attn_v", "attn_output", "attn_norm", "ffn_norm|post_attention_norm"),
+    "attn_k": ("attn_q",),
+    "attn_qkv": ("attn_output", "attn_norm", "ffn_norm|post_attention_norm"),
+    "ffn_gate": ("ffn_up", "ffn_down"),
+    "ffn_up": ("ffn_down",),
+}
+"""What a layer of a plain decoder has besides a tensor, in the names of transformers and of GGUF; any of several."""
 
 BUFFERS = ("rotary_emb.inv_freq",)
 """Last parts of names of tensors that some tools save with the weights and that loaders compute."""
@@ -91,15 +109,17 @@ class _Stack:
         return alike
 
 
-def find_missing_siblings(table: TensorTable, *, edges: bool) -> Iterator[Finding]:
-    """Yield what single layers lack and all their siblings have.
+def find_missing_siblings(table: TensorTable, *, edges: bool, plain: bool = False) -> Iterator[Finding]:
+    """Yield what single layers lack and all their siblings have, and what lacks a part in however many layers.
 
     Args:
         table: all tensors.
         edges: the first and the last layer of a kind are like the others, as in families that are known.
+        plain: attentions and MLPs are those that `TOGETHER` knows.
     """
     missing: dict[str, int] = {}
-    for stack in _stacks(table):
+    stacks = _stacks(table)
+    for stack in stacks:
         for name, layer in stack.lacks(edges=edges) if stack.size <= MAX_COMPARED else ():
             _, row = next(iter(stack.holders[name].values()))
             missing[_LAYER.sub(rf"\g<1>{layer}", table.name_of(row), count=1)] = layer
@@ -115,12 +135,51 @@ def find_missing_siblings(table: TensorTable, *, edges: bool) -> Iterator[Findin
             count=len(names),
             examples=names,
         )
+    torn = {name: layer for name, layer in (_torn(table, stacks) if plain else ()) if name not in missing}
+    if torn:
+        names = list(torn)
+        message = f"layer {torn[names[0]]} lacks a tensor that belongs to others of it; loaders fail"
+        yield finding(
+            "tensor-missing",
+            names[0],
+            message,
+            tensor=names[0],
+            layer=torn[names[0]],
+            count=len(names),
+            examples=names,
+        )
+
+
+def _torn(table: TensorTable, stacks: Iterable[_Stack]) -> Iterator[tuple[str, int]]:
+    """Yield the tensors that are not there though what they belong to is, and their layers."""
+    for stack in stacks:
+        for module, others in TOGETHER.items():
+            for layer, (_, row) in stack.holders.get(f".{module}", {}).items():
+                for other in others:
+                    if not any(layer in stack.holders.get(f".{one}", ()) for one in other.split("|")):
+                        name = table.name_of(row)
+                        yield name.replace(f".{module}", f".{other.split('|')[0]}", 1), layer
 
 
 def stack_of(name: str) -> str | None:
     """Return what stands before the number of its layer in a name, if it has one."""
     match = _LAYER.match(name)
     return match[1] if match else None
+
+
+def modules_of(texts: Sequence[str]) -> list[tuple[str, str] | None]:
+    """Return for each name what stands before its layer, and its module in there, or as a whole.
+
+    None for a tensor beside a weight, or for an empty name.
+    """
+    found: list[tuple[str, str] | None] = []
+    for text in texts:
+        match = _LAYER.match(text)
+        stack, name = (match[1], text[match.end() + 1 :]) if match else ("", text)
+        leaf = _leaf(name)
+        is_main = not leaf or leaf.removeprefix(".") in MAINS
+        found.append((stack, name.removesuffix(leaf)) if name and is_main else None)
+    return found
 
 
 def _stacks(table: TensorTable) -> Collection[_Stack]:

@@ -11,8 +11,9 @@ from layouts.published import PUBLISHED as MODELS
 
 from kimi_inspect import Checkpoint, Finding, Severity, open_checkpoint, summarize
 from kimi_inspect.claims import all_opened, claims_of, label_findings
+from kimi_inspect.components import Component
 from kimi_inspect.hub_card import HubCard
-from kimi_inspect.name_words import expert_words, quant_words, size_word
+from kimi_inspect.name_words import expert_words, is_model_size, quant_words, size_word
 from kimi_inspect.published import PUBLISHED, published_of, repository_of
 from kimi_inspect.sources import ListedFile
 from kimi_inspect.testing import (
@@ -201,6 +202,43 @@ class TestMetadata:
         for said, expected in ((total, True), (total + 1, False)):
             found = claims(in_gguf(general__parameter_count=said))
             assert told(found, "parameters", "general") == [(said, total, expected)]
+            assert findings(in_gguf(general__parameter_count=said)) == []
+
+    @pytest.mark.parametrize("off", [0.5, 1.02, 1000])
+    def test_a_wrong_parameter_count(self, off: float) -> None:
+        checkpoint = in_gguf(general__parameter_count=int(parameters_of(in_gguf()) * off))
+        (item,) = findings(checkpoint)
+        path = checkpoint.shards[0].path
+        assert (item.code, item.severity, item.where) == ("declared-total-wrong", Severity.WARNING, path)
+        assert (item.actual, item.count) == (parameters_of(checkpoint), 1)
+
+    def test_a_parameter_count_may_leave_embeddings_out(self) -> None:
+        checkpoint = in_gguf()
+        outside = {Component.EMBEDDINGS, Component.LM_HEAD}
+        left = sum(one.parameters or 0 for one in checkpoint.tensors if one.component in outside)
+        assert left > 0.02 * parameters_of(checkpoint)
+        assert findings(in_gguf(general__parameter_count=parameters_of(checkpoint) - left)) == []
+
+    @pytest.mark.parametrize("said", [{"general__parameter_count": 1}, {"general__size_label": "70B"}])
+    def test_totals_of_what_is_damaged_are_not_told_again(self, said: dict[str, Any]) -> None:
+        lost = Finding(code="layer-missing", severity=Severity.ERROR, where="x", message="x")
+        checkpoint = in_gguf(**said)
+        assert len(findings(checkpoint)) == 1
+        assert findings(evolve(checkpoint, findings=(lost,))) == []
+
+    @pytest.mark.parametrize(
+        ("label", "wrong"),
+        [("70B", True), ("8x70B", True), ("2.1M", False), ("large", False), ("70B-chat", False), ("2x2B", True)],
+    )
+    def test_a_wrong_size_label(self, label: str, wrong: bool) -> None:
+        complaints = findings(in_gguf(general__size_label=label))
+        assert [(item.code, item.expected) for item in complaints] == [("label-disagrees", label)] * wrong
+
+    def test_label_and_name_are_one_finding(self) -> None:
+        checkpoint = evolve(in_gguf(general__size_label="70B"), source="acme/M-70B-GGUF", commit=COMMIT)
+        (item,) = findings(checkpoint)
+        assert (item.where, item.expected, item.actual, item.count) == ("M-70B-GGUF", "70B", "2.1M", 2)
+        assert "its repository name says 70B and its general.size_label says 70B, and it holds" in item.message
 
     def test_what_is_of_another_type_says_nothing(self) -> None:
         keys = ("size_label", "file_type", "parameter_count", "license")
@@ -345,12 +383,24 @@ class TestQuantizationsInNames:
             ("ms://acme/M-NVFP4@v1", None, "repository name"),
             ("/x/models--acme--M-NVFP4/snapshots/" + COMMIT, COMMIT, "repository name"),
             ("/x/M-NVFP4", None, "folder name"),
+            ("q3/M-NVFP4", None, "folder name"),
             ("weights/M-NVFP4", None, "folder name"),
         ],
     )
     def test_where_names_stand(self, source: str, commit: str | None, place: str) -> None:
         checkpoint = evolve(open_checkpoint(packed_model("bf16").files), source=source, commit=commit)
         assert told(claims(checkpoint), "quantization", place) == [("NVFP4", "bf16", False)]
+        assert len(findings(checkpoint)) == (place != "folder name")
+
+    @pytest.mark.parametrize("name", ["q3", "Q2-report", "int8-free", "fp8", "70B"])
+    def test_the_name_of_a_folder_is_the_readers_own(self, name: str) -> None:
+        checkpoint = evolve(open_checkpoint(packed_model("bf16").files), source=f"/x/{name}", commit=None)
+        assert findings(checkpoint) == []
+
+    def test_a_file_that_says_what_its_folder_says_is_told(self) -> None:
+        checkpoint = opened({"M-NVFP4.safetensors": matrix("BF16")})
+        (item,) = findings(evolve(checkpoint, source="/x/M-NVFP4", commit=None))
+        assert (item.where, item.expected) == ("M-NVFP4", "NVFP4")
 
     @pytest.mark.parametrize("source", ["NVFP4/x", "https://example.org/M-NVFP4", "<mapping>", "M-NVFP4.gguf"])
     def test_where_none_stand(self, source: str) -> None:
@@ -437,15 +487,68 @@ class TestSizesInNames:
         ],
     )
     def test_between_all_and_what_names_leave_out(self, said: str, expected: bool) -> None:
-        """Of 1.4 billion parameters 0.2 billion each are embeddings and head."""
-        tensors = [
-            TensorSpec("model.embed_tokens.weight", "BF16", (200_000, 1000)),
-            TensorSpec("lm_head.weight", "BF16", (200_000, 1000)),
-            TensorSpec("model.layers.0.mlp.up_proj.weight", "BF16", (1_000_000, 1000)),
-        ]
-        checkpoint = opened({"model.safetensors": hollow_safetensors(tensors)}, f"acme/M-{said}-chat")
+        checkpoint = opened(billions(), f"acme/M-{said}-chat")
         assert told(claims(checkpoint), "size") == [(said, "1.4B", expected)]
+        # Of what is a little off nobody complains.
+        assert [item.code for item in findings(checkpoint)] == ["label-disagrees"] * (said == "1T")
+
+    @pytest.mark.parametrize(
+        ("said", "wrong"),
+        [
+            ("0.6B", True),
+            ("0.7B", False),
+            ("2B", False),
+            ("2.2B", True),
+            ("70B", True),
+            ("70b-A3B", True),
+            ("70B-128K", True),
+            ("70B-1M", True),
+            ("8x70B", False),  # it has no experts
+            ("70B-7B", False),
+            ("EAGLE3-70B", False),
+            ("70B-draft", False),
+            ("70B-REAP", False),
+            ("100B-tokens", False),
+            ("17B-16E", False),
+        ],
+    )
+    def test_sizes_that_are_plainly_wrong(self, said: str, wrong: bool) -> None:
+        checkpoint = opened(billions(), f"acme/M-{said}")
+        complaints = findings(checkpoint)
+        assert [(item.code, item.where, item.actual) for item in complaints] == [
+            ("label-disagrees", f"M-{said}", "1.4B")
+        ] * wrong
+        assert findings(evolve(checkpoint, source=f"/x/M-{said}", commit=None)) == []
+
+    def test_a_wrong_number_of_experts_is_plain(self) -> None:
+        layout = MODELS["Mixtral-8x7B"].layout
+        files = layout.files_of(layout.lay_out(layout.config))
+        for name, wrong in (("M-8x7B", False), ("M-4x7B", True), ("M-8x8B", False), ("M-8x22B", True)):
+            complaints = findings(opened(files, f"acme/{name}"))
+            assert [item.code for item in complaints] == ["label-disagrees"] * wrong
+
+    def test_the_name_of_a_file_is_as_plain(self) -> None:
+        file = billions()["model.safetensors"]
+        (item,) = findings(opened({"M-70B.safetensors": file}))
+        assert (item.where, item.count) == ("M-70B", 1)
+
+    def test_a_repository_of_several_sets_may_mean_another(self) -> None:
+        file = billions()["model.safetensors"]
+        checkpoint = opened({"model.safetensors": file, "model.fp16.safetensors": matrix("F16")}, "acme/M-70B")
+        assert agrees(claims(checkpoint), "size") == [None]
         assert findings(checkpoint) == []
+
+    def test_what_goes_beside_a_model_has_its_name(self) -> None:
+        matrices = {"model.safetensors": hollow_safetensors([TensorSpec("a.lora_A.weight", "BF16", (8, 8))])}
+        assert findings(opened(matrices, "acme/M-70B")) == []
+        assert findings(opened({"M-70B-f16.gguf": kimi_mmproj("F16")})) == []
+
+    def test_integers_may_hold_several_values_each(self) -> None:
+        tensors = [
+            TensorSpec("model.embed_tokens.weight", "BF16", (100, 1000)),
+            TensorSpec("model.layers.0.mlp.up_proj.weight", "U8", (1000, 1000)),
+        ]
+        assert findings(opened({"model.safetensors": hollow_safetensors(tensors)}, "acme/M-70B")) == []
 
     @pytest.mark.parametrize(
         ("said", "expected"), [("4x150M", True), ("4x90M", True), ("4x60M", False), ("4x190M", False), ("8x90M", False)]
@@ -486,6 +589,7 @@ class TestSizesInNames:
     def test_words(self, name: str, text: str | None) -> None:
         word = size_word(name)
         assert (word.text if word else None) == text
+        assert not (text is None and is_model_size(name))
 
 
 class TestLicences:
@@ -555,6 +659,16 @@ class TestPublished:
     )
     def test_repositories(self, source: str, commit: str | None, expected: str | None) -> None:
         assert repository_of(source, commit) == expected
+
+
+def billions() -> dict[str, HollowFile]:
+    """Of 1.4 billion parameters 0.2 billion each are embeddings and head."""
+    tensors = [
+        TensorSpec("model.embed_tokens.weight", "BF16", (200_000, 1000)),
+        TensorSpec("lm_head.weight", "BF16", (200_000, 1000)),
+        TensorSpec("model.layers.0.mlp.up_proj.weight", "BF16", (1_000_000, 1000)),
+    ]
+    return {"model.safetensors": hollow_safetensors(tensors)}
 
 
 def stand_ins() -> Iterator[tuple[str, Files, str | None]]:

@@ -106,9 +106,8 @@ def test_layers_without_a_tensor(lost: str | None, config: dict[str, Any], layer
     assert found.findings[0].examples[0] == f"layer {layer}"
 
 
-@pytest.mark.parametrize("config", [{"text__num_hidden_layers": None}, {"text__num_hidden_layers": "5"}])
-def test_what_is_not_declared_is_not_missed_at_the_end(config: dict[str, Any]) -> None:
-    assert told(small(r"\.layers\.4\.", config=changed(CONFIG, **config))) == []
+def test_what_is_not_declared_is_not_missed_at_the_end() -> None:
+    assert told(small(r"\.layers\.4\.", config=changed(CONFIG, text__num_hidden_layers=None))) == []
 
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "n_layer", "num_layers"])
@@ -125,9 +124,46 @@ def test_layers_in_gguf() -> None:
     assert told(in_gguf(range(3), block_count=5)) == [("layer-missing", ERROR, "layer 3", 2)]
 
 
-@pytest.mark.parametrize("count", [-1, True, 2.5, 10**7, "four", [4], None])
+@pytest.mark.parametrize("count", [-1, True, 2.5, 10**9, "four", "4" * 999])
 def test_a_number_of_layers_that_is_none_is_not_believed(count: Any) -> None:
+    found = plain(range(4), {"num_hidden_layers": count})
+    assert told(found) == [("config-unreadable", WARNING, "num_hidden_layers", 1)]
+    assert repr(count)[:40] in found.findings[0].message
+    assert told(plain(range(4), {"num_hidden_layers": count, "num_layers": 4})) == []
+
+
+@pytest.mark.parametrize("count", ["four", 10**9])
+def test_a_number_of_layers_that_is_none_in_gguf(count: Any) -> None:
+    assert told(in_gguf(range(4), block_count=count)) == [("config-unreadable", WARNING, "glm4moe.block_count", 1)]
+
+
+@pytest.mark.parametrize("count", [[4], None, {}])
+def test_a_number_of_layers_that_is_said_otherwise(count: Any) -> None:
     assert told(plain(range(4), {"num_hidden_layers": count})) == []
+
+
+def test_layers_behind_the_last() -> None:
+    found = plain(range(5), {"num_hidden_layers": 3})
+    assert told(found) == [("unexpected-tensor", WARNING, "layer 3", 2)]
+    assert (found.findings[0].expected, found.findings[0].actual) == (3, 5)
+    assert told(plain(range(5), {"num_hidden_layers": 3, "num_nextn_predict_layers": 2})) == [
+        ("mtp-missing", WARNING, "mtp", 1)
+    ]
+    assert told(plain(range(5), {})) == []
+    assert told(plain(range(4), {"num_hidden_layers": 3}, "model.layers.3.eh_proj.weight")) == []
+    assert told(in_gguf(range(5), block_count=4)) == [("unexpected-tensor", WARNING, "layer 4", 1)]
+    assert told(in_gguf(range(5), block_count=5, nextn_predict_layers=1)) == [("mtp-missing", WARNING, "mtp", 1)]
+
+
+def test_another_part_of_a_config_may_be_of_the_language_model() -> None:
+    said = {"num_hidden_layers": 4, "decoder_cfg": {"num_hidden_layers": 6}}
+    assert told(plain(range(6), said)) == []
+    assert [code for code, *_ in told(plain(range(7), said))] == ["unexpected-tensor"]
+
+
+def test_of_two_stacks_one_may_be_longer() -> None:
+    decoder = [f"model.decoder.layers.{number}.self_attn.q_proj.weight" for number in range(6)]
+    assert told(plain(range(4), {"num_hidden_layers": 4}, *decoder)) == []
 
 
 @pytest.mark.parametrize(
@@ -202,6 +238,7 @@ def test_components_that_are_lost_together_are_one_cause() -> None:
     [
         (TOWER, {"vision_config": None}),
         (TOWER, {"vision_config": {}}),
+        (TOWER, {"vision_config": 5}),
         (r"^language_model\.lm_head\.", {"text__tie_word_embeddings": True, "tie_word_embeddings": True}),
     ],
 )

@@ -79,6 +79,7 @@ FLOORS = (
             "census",
             "promises",
             "siblings",
+            "dimensions",
             "completeness",
             "causes",
             "index_check",

@@ -109,6 +109,27 @@ def test_what_is_no_index_is_told_so(data: bytes) -> None:
                 read(data, step)
 
 
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        (b'"a":5', "no file name"),
+        (b'"a": "x", "b": null', "no file name"),
+        (b'"a":["x"]', "no file name"),
+        (b'"a" :\n{"b": "x"}', "no file name"),
+        (b'"a" "x"', "no JSON"),
+        (b'"a": "x" "b": "y"', "no JSON"),
+        (b'"a": "x",', "no JSON"),
+        (b"a: x", "no JSON"),
+        (b"'a': 'x'", "no JSON"),
+    ],
+)
+def test_what_is_wrong_with_an_entry_is_said(entries: bytes, words: str) -> None:
+    data = b'{"weight_map":{' + entries + b"}}"
+    for step in (None, 1, 3):
+        with pytest.raises(IndexFormatError, match=words):
+            read(data, step)
+
+
 @pytest.mark.parametrize("begin", [b'{"weight_map": {"', b'{"weight_map": {"a": "', b'{"metadata": "', b"{", b'{"'])
 def test_an_entry_without_end_is_not_kept(begin: bytes) -> None:
     with pytest.raises(IndexFormatError, match=r"longer|too early"):

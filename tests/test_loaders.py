@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 from gguf_files import Tensor, Value, gguf_file
 
-from kimi_inspect import Checkpoint, Severity, open_checkpoint, summarize
+from kimi_inspect import Checkpoint, Finding, Severity, open_checkpoint, summarize
 from kimi_inspect.loaders import loaders_of
 from kimi_inspect.published import OWN_ENGINES
 from kimi_inspect.testing import (
@@ -296,6 +296,19 @@ class TestTrouble:
         assert "packing-disagrees" in {item.code for item in checkpoint.findings}
         assert rows(checkpoint)[VLLM].support is UNKNOWN
         assert "declares another packing" in rows(checkpoint)[VLLM].reason
+
+    def test_llama_cpp_refuses_tensors_that_it_does_not_create(self) -> None:
+        item = Finding(code="unexpected-tensor", severity=Severity.WARNING, where="x", message="x")
+        found = rows(evolve(packed("gguf-q4_k"), findings=(item,)))
+        assert (found[LLAMA].support, found[IK].support) == (NO, UNKNOWN)
+        assert "wrong number of tensors" in found[LLAMA].rule
+        # Others pass over them.
+        assert support(evolve(packed("bf16"), findings=(item,))) == (NO, NO, YES, YES, YES)
+
+    @pytest.mark.parametrize("code", ["component-missing", "unindexed-tensors", "index-unreadable"])
+    def test_what_the_config_or_the_index_lack_is_a_doubt(self, code: str) -> None:
+        item = Finding(code=code, severity=Severity.WARNING, where="x", message="x")
+        assert support(evolve(packed("bf16"), findings=(item,))) == (NO, NO, YES, UNKNOWN, UNKNOWN)
 
 
 class TestOwnEngines:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from contracts.checks import REPO, check_numbers, weights
@@ -411,3 +412,41 @@ class TestHubCache:
             timeout=60,
         )
         assert done.stdout.split() == [COMMIT, "acme/none"]
+
+
+@pytest.mark.parametrize("source", [7, None, 1.5, b"a/b", ["a/b"], ("a/b",), {"a/b"}, object()])
+def test_what_is_no_source_at_all(source: Any) -> None:
+    with pytest.raises(InvalidSourceError, match=f"expected a string, a path.*{type(source).__name__}"):
+        locate(source)
+    with pytest.raises(InvalidSourceError, match="no source"):
+        open_checkpoint(source)
+
+
+class BytesPath:
+    def __fspath__(self) -> bytes:
+        return b"a/b"
+
+
+def test_a_path_of_bytes_is_none() -> None:
+    with pytest.raises(InvalidSourceError, match="BytesPath"):
+        locate(cast("Any", BytesPath()))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"model_type": "x"}, "config.*write it to a file, or pass its path"),
+        ({"architectures": ["X"], "hidden_size": 8}, "config.*write it to a file, or pass its path"),
+        ({"model.safetensors": b"x"}, "none of byte sources.*str to bytes"),
+        ({"model.safetensors": "model.safetensors"}, "none of byte sources.*str to str"),
+        ({7: HollowFile(b"")}, "none of byte sources.*int to HollowFile"),
+        ({"a.gguf": HollowFile(b""), "b.gguf": None}, "none of byte sources.*str to NoneType"),
+    ],
+)
+def test_mappings_of_anything_else(source: Any, words: str) -> None:
+    with pytest.raises(InvalidSourceError, match=words):
+        locate(source)
+
+
+def test_a_config_may_be_a_name_of_byte_sources() -> None:
+    assert isinstance(locate({"model_type": HollowFile(b"")}).store, MappedFiles)

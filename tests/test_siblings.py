@@ -100,7 +100,7 @@ DENSE_NORM = [*MOE, "pre_feedforward_layernorm_2.weight"]
         {2: CROSS},
         {0: LAYER, **dict.fromkeys(range(1, 6), DENSE_NORM)},
         {2: LAYER, **dict.fromkeys([0, 1, 3, 4, 5], DENSE_NORM)},
-        {2: LAYER[:-1], 4: LAYER[:-1]},
+        {2: [*LAYER[:-2], "mlp.down_proj.weight"], 4: [*LAYER[:-2], "mlp.down_proj.weight"]},
         {2: [*LAYER, "extra.weight"]},
         {2: [*NORMS, *(f"{name}_packed" for name in LAYER[2:]), *(f"{name}_scale" for name in LAYER[2:])]},
         {layer: [*LAYER, "self_attn.rotary_emb.inv_freq"] for layer in (0, 1, 3, 4, 5)},
@@ -120,6 +120,35 @@ def test_a_bias_beside_packed_weights_alone_is_the_packers() -> None:
     assert missing(opened(layers(parts), KNOWN)) == []
     parts = {layer: LAYER if layer == 2 else [*LAYER, "self_attn.q_proj.bias"] for layer in SIX}
     assert missing(opened(layers(parts), KNOWN)) == ["model.layers.2.self_attn.q_proj.bias"]
+
+
+PLAIN = [*LAYER, "mlp.gate_proj.weight"]
+GGUF_PLAIN = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if "gate" not in name])
+def test_what_belongs_to_others_and_no_layer_has(name: str) -> None:
+    found = opened(layers([one for one in PLAIN if one != name]), KNOWN)
+    assert missing(found) == [f"model.layers.{layer}.{name}" for layer in SIX]
+    assert [item.code for item in found.findings] == ["tensor-missing"]
+    assert missing(opened(layers(PLAIN), KNOWN)) == []
+
+
+def test_of_a_family_that_is_not_known_nothing_belongs_together() -> None:
+    for said in ({}, {"model_type": "next_year"}, {**KNOWN, "num_kv_shared_layers": 2}):
+        assert missing(opened(layers([one for one in PLAIN if "v_proj" not in one]), said)) == []
+
+
+def test_a_draft_may_lack_the_norm_of_its_first_layer() -> None:
+    assert missing(opened(layers({0: [*ATTENTION, *PLAIN[6:], "post_attention_layernorm.weight"]}), KNOWN)) == []
+
+
+@pytest.mark.parametrize("lost", [one for one in GGUF_PLAIN if one not in ("ffn_gate", "attn_q")])
+def test_what_belongs_to_others_in_gguf(lost: str) -> None:
+    names = [f"blk.{layer}.{one}.weight" for layer in SIX for one in GGUF_PLAIN if one != lost]
+    tensors = [GgufTensor(one, "F32", (8, 8)) for one in ("token_embd.weight", "output_norm.weight", *names)]
+    found = open_checkpoint({"x.gguf": hollow_gguf(tensors, {"general.architecture": "llama"})})
+    assert missing(found) == [f"blk.{layer}.{lost}.weight" for layer in SIX]
 
 
 def test_two_stacks_are_told_apart() -> None:

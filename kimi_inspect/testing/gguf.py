@@ -99,6 +99,11 @@ class GgufTensor:
     dims: tuple[int, ...]
 
     @property
+    def parameters(self) -> int:
+        """Values that it holds."""
+        return prod(self.dims)
+
+    @property
     def stored_bytes(self) -> int:
         """Length in the data section in bytes, without padding.
 

@@ -197,7 +197,13 @@ def kimi_gguf(
     bare = min(build.bare, count - 1)
     shares = [*([] for _ in range(bare)), *dealt(tensors, count - bare)]
     config = kimi_config("kimi-k3.1-pro", layers=layers, experts=experts)["text_config"]
-    metadata = text_metadata(config, tokens, file_type=build.file_type, template_bytes=build.template_bytes)
+    metadata = text_metadata(
+        config,
+        tokens,
+        parameters=sum(tensor.parameters for tensor in tensors),
+        file_type=build.file_type,
+        template_bytes=build.template_bytes,
+    )
     return split_gguf(build.stem, shares, metadata)
 
 

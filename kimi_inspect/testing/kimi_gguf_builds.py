@@ -91,6 +91,7 @@ def _set(mix: _Mix, *, layers: int, experts: int, tokens: int, parts: int | None
     metadata = text_metadata(
         kimi_config("kimi-k3.1-pro", layers=layers, experts=experts)["text_config"],
         tokens,
+        parameters=sum(tensor.parameters for tensor in tensors),
         file_type=mix.file_type,
         template_bytes=_TEMPLATE_BYTES,
         architecture=mix.architecture,

@@ -26,14 +26,20 @@ _TEMPLATE = "{% for message in messages %}<|im_{{ message.role }}|>{{ message.co
 
 
 def text_metadata(
-    config: Mapping[str, Any], tokens: int, *, file_type: int, template_bytes: int, architecture: str = "kimi-k31"
+    config: Mapping[str, Any],
+    tokens: int,
+    *,
+    parameters: int,
+    file_type: int,
+    template_bytes: int,
+    architecture: str = "kimi-k31",
 ) -> dict[str, Any]:
     """Return the key-values of a text model of this text config, with a tokenizer of `tokens` tokens."""
     return {
         "general.architecture": architecture,
         "general.type": "model",
         "general.name": "Kimi K3.1 Pro",
-        "general.size_label": "2.8T",
+        "general.size_label": _size_label(parameters),
         "general.alignment": 32,
         "general.quantization_version": 2,
         "general.file_type": file_type,
@@ -41,6 +47,13 @@ def text_metadata(
         **_tokenizer(tokens),
         "tokenizer.chat_template": (_TEMPLATE * (template_bytes // len(_TEMPLATE) + 1))[:template_bytes],
     }
+
+
+def _size_label(parameters: int) -> str:
+    """Round to two digits at least, as llama.cpp's converter does."""
+    power, unit = next(step for step in ((12, "T"), (9, "B"), (6, "M"), (0, "")) if parameters > 10 ** step[0])
+    value = parameters / 10**power
+    return f"{value:.{1 if value < 9.5 else 0}f}{unit}"
 
 
 def mmproj_metadata(file_type: int, blocks: int) -> dict[str, Any]:
