@@ -16,6 +16,7 @@ from kimi_inspect.text import printable
 from kimi_inspect.values import ProgressCallback, Severity
 
 if TYPE_CHECKING:
+    from kimi_inspect.manifest import Manifest
     from kimi_inspect.verification import FileVerification
 
 __all__ = ["FAILED", "FOUND", "OK", "audit", "cache", "compare", "lock", "ls", "print_json", "show", "verify"]
@@ -107,11 +108,10 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     """Write a manifest."""
     from kimi_inspect import locking
     from kimi_inspect.checksums import format_checksums
-    from kimi_inspect.written import write_whole
 
     if not (parsed.output or parsed.json):
         raise InvalidSourceError("where to? give -o FILE, or --json for standard output")
-    output = Path(parsed.output).expanduser() if parsed.output else None
+    output = Path(parsed.output).expanduser() if parsed.output and parsed.output != "-" else None
     with _progress() as progress:
         manifest = locking.lock(
             parsed.source,
@@ -121,16 +121,55 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
             progress=progress,
             **options,
         )
-    if output and parsed.sha256sums:
-        write_whole(output, format_checksums(manifest.checksums()))
-    elif output:
-        write_whole(output, manifest.to_json().encode())
-    if parsed.json:
+    if parsed.output:
+        as_list = parsed.sha256sums
+        _put(output, format_checksums(manifest.checksums()) if as_list else manifest.to_json().encode())
+    for told in _unknown(manifest):
+        print(f"kimi-inspect: note: {told}", file=sys.stderr)
+    if parsed.json and parsed.output != "-":
         print_json(manifest.to_dict())
-    else:
-        total = sum(file.bytes for file in manifest.files)
-        print(printable(f"{len(manifest.files):,} files, {total:,} bytes: {output}"))
+    elif output:
+        _tell_locked(manifest, output)
     return OK
+
+
+def _put(output: Path | None, data: bytes) -> None:
+    """Write to a path, or to standard output without one."""
+    from kimi_inspect.written import write_out
+
+    if output:
+        write_out(output, data)
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _tell_locked(manifest: Manifest, output: Path) -> None:
+    """Say what was written; beside it, where that may be standard output."""
+    from kimi_inspect.drawing import plural
+    from kimi_inspect.written import is_stream
+
+    total = sum(file.bytes for file in manifest.files)
+    told = f"{plural(len(manifest.files), 'file')}, {plural(total, 'byte')}: {output}"
+    print(printable(told), file=sys.stderr if is_stream(output) else sys.stdout)
+
+
+def _unknown(manifest: Manifest) -> Iterator[str]:
+    """Say of how many files a manifest tells less than it could."""
+    from kimi_inspect.drawing import plural
+    from kimi_inspect.fronts import has_header
+
+    headers = sum(has_header(file.path) and file.header_sha256 is None for file in manifest.files)
+    digests = sum(file.sha256 is None and file.git_sha1 is None for file in manifest.files)
+    if headers:
+        yield f"{plural(headers, 'header')} could not be read, so the manifest has no digest of {_them(headers)}"
+    if digests:
+        yield f"of {plural(digests, 'file')} no digest is known; a gated repository shows them to who has access"
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def verify(parsed: argparse.Namespace, options: dict[str, Any]) -> int:

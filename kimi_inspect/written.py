@@ -1,14 +1,15 @@
-"""Writes a file whole or not at all."""
+"""Writes a file whole or not at all, and what is no file as it is."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
+from stat import S_ISREG
 
 from kimi_inspect.errors import TransportError
 
-__all__ = ["write_whole"]
+__all__ = ["is_stream", "write_out", "write_whole"]
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -33,6 +34,37 @@ def write_whole(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         problem = f"cannot be written: {error.strerror or error}"
+        raise TransportError(problem, file=str(path), retryable=False) from None
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path names what is written to as it is, and never replaced: a device, a pipe, an open file's number."""
+    here = Path.cwd() / path
+    # A shell may have opened a file for it, to which others write too.
+    if str(here) in ("/dev/stdout", "/dev/stderr") or any(map(here.is_relative_to, ("/dev/fd", "/proc"))):
+        return True
+    try:
+        return not S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def write_out(path: Path, data: bytes) -> None:
+    """Write where somebody has asked for it: a file whole or not at all, the target of a link, or into a stream.
+
+    Raises:
+        TransportError: it cannot be written.
+    """
+    try:
+        if not is_stream(path):
+            write_whole(Path(os.path.realpath(path)), data)
+            return
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0)), "wb") as stream:
+            stream.write(data)
+    except TransportError:
+        raise
+    except (OSError, ValueError) as error:
+        problem = f"cannot be written: {getattr(error, 'strerror', None) or error}"
         raise TransportError(problem, file=str(path), retryable=False) from None
 
 
