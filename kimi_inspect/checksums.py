@@ -2,7 +2,8 @@ r"""Lists of SHA-256 as the `sha256sum` program writes and reads them.
 
 A line is the digest, a blank, a blank or `*` (text or binary, which is the same), and the name; or, with `--tag`,
 `SHA256 (name) = digest`. A backslash before it says that `\\`, `\n` and `\r` in the name stand for a backslash, a line
-feed and a carriage return. Lines of another form are passed over, as that program does, and counted.
+feed and a carriage return. Lines of another form are passed over, as that program does, and counted; one that is cut or
+damaged is refused, since a list without it would say less than it seems to.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ from attrs import frozen
 from kimi_inspect.errors import InvalidSourceError, UnsafePathError
 from kimi_inspect.sources import leads_outside
 
-__all__ = ["Checksums", "format_checksums", "parse_checksums"]
+__all__ = ["BOM", "Checksums", "format_checksums", "parse_checksums"]
 
 _PLAIN = re.compile(rb"(?P<digest>[0-9A-Fa-f]{64})(?:[ \t][ *]|[ \t](?![ *]))(?P<name>.+)", re.DOTALL)
 _TAGGED = re.compile(rb"SHA256 ?\((?P<name>.+)\)[ \t]*=[ \t]*(?P<digest>[0-9A-Fa-f]{64})[ \t]*", re.DOTALL)
+_MEANT = re.compile(rb"[ \t]*\\?(?:[0-9A-Fa-f]{33,}|SHA256 ?\()")
+"""How a line begins that was meant as a checksum of this kind. Those of MD5 are shorter."""
+
+BOM = b"\xef\xbb\xbf"
+"""What some editors put before a text in UTF-8."""
+
 _ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
 _ESCAPED = {b"\\": b"\\", b"n": b"\n", b"r": b"\r"}
 
@@ -41,16 +48,20 @@ def parse_checksums(data: bytes, *, file: str | None = None) -> Checksums:
     """Read a list.
 
     Raises:
-        InvalidSourceError: it holds no checksum, or two for one path.
+        InvalidSourceError: it holds no checksum, two for one path, or a line that was meant to be one.
         UnsafePathError: a path leads out of the folder.
     """
     found: dict[str, str] = {}
     passed_over = 0
-    for line in data.split(b"\n"):
+    damaged: tuple[int, bytes] | None = None
+    lines = data.removeprefix(BOM).split(b"\n")
+    for number, line in enumerate(lines, 1):
         if not line or line.startswith(b"#"):
             continue
         entry = _entry(line)
         if entry is None:
+            if _MEANT.match(line) or (number == len(lines) and not line.startswith(b"-----")):
+                damaged = damaged or (number, line)
             passed_over += 1
             continue
         path, digest = _safe(entry[0], file), entry[1]
@@ -58,6 +69,9 @@ def parse_checksums(data: bytes, *, file: str | None = None) -> Checksums:
             raise InvalidSourceError("the list has two digests for one path", file=file, actual=repr(path))
     if not found:
         raise InvalidSourceError("neither a manifest nor a list of SHA-256 as sha256sum writes it", file=file)
+    if damaged:
+        shown = repr(damaged[1][:100].decode(errors="replace"))
+        raise InvalidSourceError(f"line {damaged[0]:,} of the list is cut or damaged", file=file, actual=shown)
     return Checksums(files=tuple(found.items()), passed_over=passed_over)
 
 

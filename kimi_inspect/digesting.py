@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 
 from attrs import field, frozen
 
+from kimi_inspect.errors import InvalidSourceError
 from kimi_inspect.hashing import Digested, DigestTask, Mark, digest_file
 from kimi_inspect.journal import Memory
 from kimi_inspect.tree import look_at
@@ -86,9 +87,14 @@ class Means:
     """
 
     memory: Memory
-    max_workers: int | None = None
+    max_workers: int | None = field(default=None)
     executor: Executor | None = None
     notify: ProgressCallback = lambda _: None
+
+    @max_workers.validator
+    def _some(self, _attribute: object, value: object) -> None:
+        if value is not None and (type(value) is not int or value < 1):
+            raise InvalidSourceError("no number of workers", expected="a number from 1 on, or None", actual=repr(value))
 
 
 class _StoppedError(Exception):

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from kimi_inspect.hashing import GIT_SHA1, SHA256, Mark
@@ -31,6 +32,9 @@ SPARE_LINES = 1000
 
 _FORMS = {SHA256: re.compile("[0-9a-f]{64}"), GIT_SHA1: re.compile("[0-9a-f]{40}")}
 
+_CAREFUL = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Opens a file as bytes, follows no link, and waits for no other end of a pipe."""
+
 Key = tuple[str, Mark, str]
 """A path in the folder, the file that stood there, and an algorithm."""
 
@@ -40,6 +44,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._digests: dict[Key, str] = {}
+        self.notes: tuple[str, ...] = ()
 
     def recall(self, path: str, mark: Mark, algorithm: str) -> str | None:
         """Return the digest of a file that has not changed since, or None."""
@@ -56,7 +61,10 @@ class Journal(Memory):
     def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = file
-        lines = _lines(file)
+        self._usable = _may_be_journal(file)
+        if not self._usable:
+            self.notes = (f"no journal is kept, for its place is taken by what is no file: {file}",)
+        lines = _lines(file) if self._usable else []
         # Of a path only what was found last can still be so.
         latest = {(key[0], key[2]): (key, digest) for key, digest in filter(None, map(_entry, lines))}
         self._digests.update(latest.values())
@@ -67,10 +75,14 @@ class Journal(Memory):
     def remember(self, path: str, mark: Mark, algorithm: str, digest: str) -> None:
         """Keep a digest, and write it down at once."""
         super().remember(path, mark, algorithm, digest)
+        if not self._usable:
+            return
         line = _line((path, mark, algorithm), digest)
         with suppress(OSError):
-            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
+            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _CAREFUL, 0o600)
             try:
+                if not S_ISREG(os.fstat(handle).st_mode):
+                    return
                 # What a dead process left of a line is ended, so that it does not swallow this one.
                 data = line if self._ends_whole else b"\n" + line
                 self._ends_whole = os.write(handle, data) == len(data)
@@ -101,10 +113,20 @@ def open_memory(folder: Path | None) -> Memory:
     return Journal(file) if file else Memory()
 
 
+def _may_be_journal(file: Path) -> bool:
+    """Whether a file is there, or can be made: no link, pipe or device, which would lead or wait elsewhere."""
+    try:
+        return S_ISREG(file.lstat().st_mode)
+    except OSError:
+        return True
+
+
 def _lines(file: Path) -> list[bytes]:
     """Read the lines of a journal; none where it cannot be one, or is not this user's own."""
-    with suppress(OSError), file.open("rb") as stream:
+    with suppress(OSError), os.fdopen(os.open(file, os.O_RDONLY | _CAREFUL), "rb") as stream:
         status = os.fstat(stream.fileno())
+        if not S_ISREG(status.st_mode):
+            return []
         if status.st_size <= MAX_BYTES and (not hasattr(os, "getuid") or status.st_uid == os.getuid()):
             return stream.read().split(b"\n")
     return []

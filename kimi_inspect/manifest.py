@@ -82,7 +82,8 @@ class Manifest:
         """
         unknown = [file.path for file in self.files if file.sha256 is None]
         if unknown:
-            problem = f"no SHA-256 is known of {len(unknown):,} files; write a manifest, or choose others with --files"
+            files = "1 file" if len(unknown) == 1 else f"{len(unknown):,} files"
+            problem = f"no SHA-256 is known of {files}; write a manifest, or choose others with --files"
             raise InvalidSourceError(problem, file=unknown[0])
         return [(file.path, file.sha256 or "") for file in self.files]
 
@@ -118,7 +119,7 @@ class Manifest:
             UnsafePathError: a path leads out of the folder.
         """
         try:
-            document = json.loads(data)
+            document = json.loads(data.removeprefix("\ufeff") if isinstance(data, str) else data)
         except (ValueError, RecursionError):
             raise InvalidSourceError("no manifest: the file is no JSON") from None
         return cls.from_dict(document if isinstance(document, dict) else {})

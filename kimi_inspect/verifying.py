@@ -84,11 +84,11 @@ def verify_file(
     Raises:
         InvalidSourceError: the digest is of no known form.
     """
-    match = _DIGEST.fullmatch(digest.strip().lower())
+    given: object = digest
+    told = given if isinstance(given, str) else repr(given)
+    match = _DIGEST.fullmatch(told.strip().lower())
     if match is None:
-        raise InvalidSourceError(
-            "no digest", expected="64 hex digits (SHA-256), or 40 (a git blob)", actual=digest[:100]
-        )
+        raise InvalidSourceError("no digest", expected="64 hex digits (SHA-256), or 40 (a git blob)", actual=told[:100])
     file = Path(path).expanduser()
     expected = Expected(path=file.name, sha256=match["sha256"], git_sha1=match["git_sha1"])
     means = Means(memory=Memory(), max_workers=1, notify=progress or (lambda _: None))

@@ -62,11 +62,11 @@ def test_forms_of_a_line(line: str) -> None:
 
 
 def test_lines_of_another_form_are_counted() -> None:
-    signed = (
-        f"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{DIGEST}  a\nMD5 (a) = {DIGEST[:32]}\n\\{DIGEST}  a\\x\n"
-    )
+    signed = f"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{DIGEST}  a\nMD5 (a) = {DIGEST[:32]}\n"
     found = parse_checksums(signed.encode())
-    assert (found.files, found.passed_over) == ((("a", DIGEST),), 4)
+    assert (found.files, found.passed_over) == ((("a", DIGEST),), 3)
+    with pytest.raises(InvalidSourceError, match="line 6 of the list is cut or damaged"):
+        parse_checksums(f"{signed}\\{DIGEST}  a\\x\n{DIGEST}  b\n".encode())
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", "a//b", "a/./b", "..", "."])
