@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from kimi_inspect.reading import ReadOptions, read_shards
 from kimi_inspect.refetching import Refetch
 from kimi_inspect.sources import ListedFile, LocalFolder
 from kimi_inspect.tree import UNFINISHED, Entry, kept_partials, look_at, told_commits, unreadable, walk
-from kimi_inspect.verification import HEADER_BYTES, HEADER_SHA256, FileVerification, Status, Verification, is_weights
+from kimi_inspect.verification import FileVerification, Status, Verification, is_weights
 
 __all__ = ["Earlier", "Partials", "check", "check_files", "explained"]
 
@@ -73,8 +74,8 @@ def check(
     checked = check_files(root, expectation.files, means, quick=quick)
     refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
     found = [evolve(file, remembered=file.remembered and file.path not in earlier.fresh) for file in checked.files]
-    expected = [explained(root, file, refetch) for file in found]
-    extra = _extra(root, expectation)
+    expected = _told_together([explained(root, file, refetch) for file in found])
+    extra = list(_extra(root, expectation))
     return Verification(
         folder=str(root),
         against=expectation.against,
@@ -83,7 +84,12 @@ def check(
         bytes_hashed=checked.hashed + earlier.hashed,
         files=tuple(sorted([*expected, *extra], key=lambda file: file.path)),
         bytes_remembered=sum(file.bytes or 0 for file in expected if file.remembered),
-        notes=(*expectation.notes, *_notes(root, expectation, expected, quick=quick)),
+        notes=(
+            *expectation.notes,
+            *means.memory.notes,
+            *_unlisted(extra),
+            *_notes(root, expectation, expected, quick=quick),
+        ),
     )
 
 
@@ -105,7 +111,10 @@ def check_files(
         verdict = by_header(file, fronts[file.path], size) if file.path in fronts else None
         # Its digest tells more than its header alone.
         small = not quick and file.digest is not None and size <= HASHED_ANYWAY
-        found.add(None if small and verdict is not None and verdict.status == Status.MISMATCH else verdict)
+        if small and verdict is not None and verdict.status == Status.MISMATCH:
+            found.other_headers[file.path] = verdict.note
+        else:
+            found.add(verdict)
     left = [file for file in here if file.path not in found.by_path]
     hashed = 0
     if quick:
@@ -122,9 +131,12 @@ class _Found:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self.by_path: dict[str, FileVerification] = {}
+        self.other_headers: dict[str, str | None] = {}
 
     def add(self, verdict: FileVerification | None) -> None:
         if verdict is not None:
+            if verdict.status == Status.MISMATCH and verdict.path in self.other_headers:
+                verdict = evolve(verdict, note=self.other_headers[verdict.path])
             self.by_path[verdict.path] = verdict
             self._seen(verdict)
 
@@ -167,13 +179,26 @@ def explained(root: Path, file: FileVerification, refetch: Refetch) -> FileVerif
     """Add what is seen of a wrong file, and what fetches it again."""
     if file.ok or file.status == Status.DIGEST_UNKNOWN:
         return file
-    laid_out = file.status == Status.SIZE_DIFFERS or file.algorithm in (HEADER_SHA256, HEADER_BYTES)
+    # Of a mismatch there is a note only where it is the header that differs.
+    laid_out = file.status == Status.SIZE_DIFFERS or (file.status == Status.MISMATCH and file.note is not None)
     note = _by_own_header(root, file) if laid_out and has_header(file.path) else None
     again = file.status not in (Status.MISSING, Status.UNFINISHED)
     return evolve(file, note=note or file.note, command=refetch.command(file.path, again=again))
 
 
 WHOLE = "a whole file by its own header: of another revision or build, not a damaged one"
+OTHER_HEADER = "its header is another: damaged, or of another revision"
+OTHER_SIZE = "as long as its own header says: damaged, or of another revision"
+
+
+def _told_together(files: Sequence[FileVerification]) -> Sequence[FileVerification]:
+    """Call files those of another revision where most weight files have other headers that fit, and none is right."""
+    weights = [file for file in files if has_header(file.path)]
+    other = sum(file.note in (OTHER_HEADER, OTHER_SIZE) for file in weights)
+    right = any(file.status in (Status.OK, Status.NOT_HASHED) for file in weights)
+    if right or 2 * other <= len(weights) or (other < 2 and len(weights) > 1):
+        return files
+    return [evolve(file, note=WHOLE) if file.note in (OTHER_HEADER, OTHER_SIZE) else file for file in files]
 
 
 def _by_own_header(root: Path, file: FileVerification) -> str:
@@ -184,19 +209,39 @@ def _by_own_header(root: Path, file: FileVerification) -> str:
         return f"no header that can be read: {shard.error.problem if shard.error else 'unknown'}"
     if shard.header.missing_bytes:
         return f"cut: its own header promises {shard.header.missing_bytes:,} bytes more"
-    return WHOLE if not shard.header.findings else "its own header does not fit it"
+    if shard.header.findings:
+        return "its own header does not fit it"
+    return OTHER_SIZE if file.status == Status.SIZE_DIFFERS else OTHER_HEADER
+
+
+UNLISTED = "a folder that cannot be listed"
 
 
 def _extra(root: Path, expectation: Expectation) -> Iterable[FileVerification]:
     """Name the files that nobody expects: those that are being fetched, and any others."""
     known = {file.path for file in expectation.files} | expectation.beside
-    own = expectation.own.resolve() if expectation.own else None
-    for path in walk(root):
-        if path in known or (own and (root / path).resolve() == own):
+    own = os.path.realpath(expectation.own) if expectation.own else None
+    refused: list[OSError] = []
+    for path in walk(root, refused.append):
+        if path in known or (own and os.path.realpath(root / path) == own):
             continue
         mark = look_at(root / path).mark
-        status = Status.UNFINISHED if path.endswith(UNFINISHED) else Status.EXTRA
+        unfinished = path.endswith(UNFINISHED) and expectation.asks_for(path.rpartition(".")[0])
+        status = Status.UNFINISHED if unfinished else Status.EXTRA
         yield FileVerification(path=path, status=status, bytes=mark.size if mark else None)
+    for error in refused:
+        folder = Path(error.filename).relative_to(root).as_posix()
+        asked = not expectation.globs or any(file.path.startswith(f"{folder}/") for file in expectation.files)
+        if asked and folder not in known and not isinstance(error, FileNotFoundError):
+            note = f"{UNLISTED}: {error.strerror or error}"
+            yield FileVerification(path=folder, status=Status.UNREADABLE, note=note)
+
+
+def _unlisted(extra: Iterable[FileVerification]) -> Iterable[str]:
+    """Say that there is more than is told."""
+    if unlisted := sum((file.note or "").startswith(UNLISTED) for file in extra):
+        folders = "1 folder" if unlisted == 1 else f"{unlisted:,} folders"
+        yield f"{folders} could not be listed; only files that are expected there were looked at"
 
 
 def _notes(root: Path, expectation: Expectation, files: Sequence[FileVerification], *, quick: bool) -> Iterable[str]:
@@ -213,7 +258,8 @@ def _notes(root: Path, expectation: Expectation, files: Sequence[FileVerificatio
     whole = sum(file.note == WHOLE for file in weights)
     values = sum(file.status == Status.MISMATCH and file.note is None for file in weights)
     if whole:
-        yield f"{whole:,} of {len(weights):,} weight files are whole, with headers of another revision or build"
+        those = "the weight file is" if len(weights) == 1 else f"{whole:,} of {len(weights):,} weight files are"
+        yield f"{those} whole, with headers of another revision or build"
     if len(weights) > 1 and values == len(weights):
         yield "every weight file has its size and another content: another revision or build rather than damage"
     told = told_commits(root)

@@ -9,27 +9,27 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from kimi_inspect.checksums import parse_checksums
+from kimi_inspect.checksums import BOM, parse_checksums
 from kimi_inspect.digesting import Means
 from kimi_inspect.errors import (
-    AuthenticationError,
-    GatedRepositoryError,
     InvalidSourceError,
     NoCheckpointError,
     OfflineError,
     SourceError,
+    SourceFileNotFoundError,
     UnsafePathError,
 )
 from kimi_inspect.fronts import has_header, read_fronts
 from kimi_inspect.journal import Journal, open_memory
 from kimi_inspect.judging import Expected
 from kimi_inspect.locating import Location, Source, is_local, locate
-from kimi_inspect.locking import lock_located, wanted_files
+from kimi_inspect.locking import NO_ACCESS, lock_located, sized, wanted_files
 from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.opening import MAX_WORKERS, Checkpoint, listed
 from kimi_inspect.reading import ReadOptions
 from kimi_inspect.sets import matching
 from kimi_inspect.sources import ListedFile, LocalFile, LocalFolder, leads_outside, read_whole
+from kimi_inspect.tree import look_at
 from kimi_inspect.values import Shard
 
 __all__ = ["Against", "Expectation", "expect"]
@@ -38,7 +38,8 @@ MAX_LIST_BYTES = 256 * 1024 * 1024
 
 Against = Source | Checkpoint | Manifest
 
-_NO_ACCESS = (AuthenticationError, GatedRepositoryError)
+_UNREAD = (*NO_ACCESS, SourceFileNotFoundError)
+"""Why a header is told as unread; any other trouble would leave the result saying less than it seems to."""
 
 _LISTS = re.compile(r"sha256sums?(\.txt)?|.*\.sha256(sums?)?(\.txt)?", re.IGNORECASE)
 """What people call a list of checksums."""
@@ -56,6 +57,7 @@ class Expectation:
         beside: paths of others that belong there, and were not asked for.
         own: a file that says what is expected: it may lie in the folder and is no part of it.
         notes: what is worth knowing of it.
+        globs: what it was limited to; none for all.
     """
 
     against: str
@@ -65,6 +67,11 @@ class Expectation:
     beside: frozenset[str] = frozenset()
     own: Path | None = None
     notes: tuple[str, ...] = ()
+    globs: tuple[str, ...] = ()
+
+    def asks_for(self, path: str) -> bool:
+        """Whether a path is one of those that were asked for."""
+        return bool(matching([ListedFile(path=path, size=None)], self.globs))
 
     def limited(self, globs: Sequence[str]) -> Expectation:
         """Expect only the files that one of the globs fits; all without globs.
@@ -81,7 +88,8 @@ class Expectation:
         if not paths:
             raise NoCheckpointError("no file is expected", file=self.against, expected=", ".join(globs) or "a file")
         rest = {file.path for file in self.files} - paths
-        return evolve(self, files=tuple(file for file in self.files if file.path in paths), beside=self.beside | rest)
+        files = tuple(file for file in self.files if file.path in paths)
+        return evolve(self, files=files, beside=self.beside | rest, globs=tuple(globs))
 
 
 def expect(
@@ -122,14 +130,19 @@ def expect(
     location = locate(against, revision=revision, token=token, endpoint=endpoint)
     if isinstance(location.store, LocalFolder):
         return _of_folder(location, location.store, against, root, means, quick=quick)
-    return _of_listing(location, means, quick=quick)
+    return _of_listing(location, root, means, quick=quick)
 
 
 def _list_file(source: str, *, is_path: bool) -> Path | None:
     """Return the path of a manifest or list, if that is what a source string names."""
     if "://" in source:
         return None
-    path = Path(source).expanduser()
+    try:
+        path = Path(source).expanduser()
+    except RuntimeError:  # no such user
+        return None
+    if path.suffix in (".sums", ".txt") and not path.is_dir():
+        return path
     if path.name.endswith(".json") or _LISTS.fullmatch(path.name):
         return path
     local = is_path or is_local(source) or "/" not in source
@@ -138,15 +151,16 @@ def _list_file(source: str, *, is_path: bool) -> Path | None:
 
 def _of_file(path: Path) -> Expectation:
     data = read_whole(LocalFile(path), MAX_LIST_BYTES, str(path))
-    if data.lstrip()[:1] == b"{":
+    if data.removeprefix(BOM).lstrip()[:1] == b"{":
         return evolve(_of_manifest(Manifest.from_json(data), str(path)), own=path)
     found = parse_checksums(data, file=str(path))
-    lines = "1 line" if found.passed_over == 1 else f"{found.passed_over:,} lines"
+    over = found.passed_over
+    lines = "1 line of the list is no checksum" if over == 1 else f"{over:,} lines of the list are no checksums"
     return Expectation(
         against=str(path),
         files=tuple(Expected(path=name, sha256=digest) for name, digest in found.files),
         own=path,
-        notes=(f"{lines} of the list are no checksums and were passed over",) if found.passed_over else (),
+        notes=(f"{lines} and {_were(over)} passed over",) if over else (),
     )
 
 
@@ -158,6 +172,7 @@ def _of_manifest(manifest: Manifest, against: str) -> Expectation:
             sha256=file.sha256,
             git_sha1=file.git_sha1,
             header_sha256=file.header_sha256,
+            masked=manifest.commit is not None,
         )
 
     files = tuple(map(expected, manifest.files))
@@ -167,7 +182,11 @@ def _of_manifest(manifest: Manifest, against: str) -> Expectation:
 def _of_checkpoint(checkpoint: Checkpoint) -> Expectation:
     def expected(shard: Shard) -> Expected:
         return Expected(
-            path=shard.path, bytes=shard.file_bytes, sha256=shard.sha256, header_bytes=shard.header_bytes or None
+            path=shard.path,
+            bytes=shard.file_bytes,
+            sha256=shard.sha256,
+            header_bytes=shard.header_bytes or None,
+            masked=checkpoint.commit is not None,
         )
 
     files = tuple(map(expected, checkpoint.shards))
@@ -188,23 +207,23 @@ def _of_folder(
     if store.root.resolve() == root.resolve():
         raise InvalidSourceError("a folder held against itself proves nothing; name its source, or a manifest")
     if quick:
-        return _of_listing(location, means, quick=quick)
+        return _of_listing(location, root, means, quick=quick)
     # What is known of one folder is no business of the other's journal.
     memory = open_memory(store.root if isinstance(means.memory, Journal) else None)
     manifest = lock_located(location, [], evolve(means, memory=memory))
     return _of_manifest(manifest, store.source)
 
 
-def _of_listing(location: Location, means: Means, *, quick: bool) -> Expectation:
+def _of_listing(location: Location, root: Path, means: Means, *, quick: bool) -> Expectation:
     store = location.store
     listing = listed(location, means.notify)
     wanted = wanted_files(location, listing)
-    headed = [file for file in wanted if has_header(file.path)] if quick else []
+    if not isinstance(store, LocalFolder):
+        wanted = [file if file.size is not None else sized(store, file) for file in wanted]
+    headed = [file for file in wanted if has_header(file.path) and look_at(root / file.path).mark] if quick else []
     fronts = read_fronts(store, headed, ReadOptions(max_workers=MAX_WORKERS), progress=means.notify)
-
     for front in fronts.values():
-        # What nobody may see is told as unknown; any other trouble would leave the result saying less than it seems.
-        if isinstance(front.error, SourceError) and not isinstance(front.error, _NO_ACCESS):
+        if isinstance(front.error, SourceError) and not isinstance(front.error, _UNREAD):
             raise front.error
 
     def expected(file: ListedFile) -> Expected:
@@ -214,6 +233,7 @@ def _of_listing(location: Location, means: Means, *, quick: bool) -> Expectation
             sha256=file.sha256,
             git_sha1=file.blob_id,
             header_sha256=fronts[file.path].sha256 if file.path in fronts else None,
+            masked=store.commit is not None,
         )
 
     unread = sum(front.sha256 is None for front in fronts.values())
@@ -223,8 +243,16 @@ def _of_listing(location: Location, means: Means, *, quick: bool) -> Expectation
         commit=store.commit,
         files=tuple(map(expected, wanted)),
         beside=frozenset(_paths(listing) - _paths(wanted)),
-        notes=(f"{unread:,} headers could not be read at the source and were not compared",) if unread else (),
+        notes=(f"{_headers(unread)} not be read at the source and {_were(unread)} not compared",) if unread else (),
     )
+
+
+def _headers(count: int) -> str:
+    return f"{count:,} {'header' if count == 1 else 'headers'} could"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _paths(files: Iterable[ListedFile]) -> set[str]:

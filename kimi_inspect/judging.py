@@ -26,6 +26,7 @@ class Expected:
         sha256, git_sha1: its digests, in hex.
         header_sha256: of its first `header_bytes` bytes.
         header_bytes: everything before its data.
+        masked: the source is one that shows digests, with access.
     """
 
     path: str
@@ -34,6 +35,7 @@ class Expected:
     git_sha1: str | None = None
     header_sha256: str | None = None
     header_bytes: int | None = None
+    masked: bool = False
 
     @property
     def digest(self) -> tuple[str, str] | None:
@@ -59,7 +61,7 @@ def by_look(expected: Expected, entry: Entry, *, partial: str | None) -> FileVer
     """
     size = entry.mark.size if entry.mark else None
     if entry.problem:
-        return _found(expected, Status.UNREADABLE, size, note=f"there is {entry.problem}")
+        return _found(expected, Status.UNREADABLE, size, note=entry.problem)
     if partial:
         return _found(expected, Status.UNFINISHED, size, note=partial)
     if size is None:
@@ -105,5 +107,7 @@ def by_answer(expected: Expected, answer: Answer, size: int) -> FileVerification
 
 def unknown(expected: Expected, size: int) -> FileVerification:
     """Tell of a file whose digest nobody knows."""
-    note = "the source shows no digest of it; a gated repository shows them with a token that has access"
+    note = "the source shows no digest of it"
+    if expected.masked:
+        note += "; a gated repository shows them with a token that has access"
     return _found(expected, Status.DIGEST_UNKNOWN, size, note=note)

@@ -9,10 +9,19 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from pathlib import Path
 
+from attrs import evolve
+
 from kimi_inspect.choosing import named_set
 from kimi_inspect.digesting import Answer, Job, Means, digest_all
-from kimi_inspect.errors import CheckpointError, NoCheckpointError, SourceError, TransportError
-from kimi_inspect.fronts import has_header, read_fronts
+from kimi_inspect.errors import (
+    AuthenticationError,
+    CheckpointError,
+    GatedRepositoryError,
+    NoCheckpointError,
+    SourceError,
+    TransportError,
+)
+from kimi_inspect.fronts import Front, has_header, read_fronts
 from kimi_inspect.hashing import GIT_SHA1, SHA256
 from kimi_inspect.journal import open_memory
 from kimi_inspect.locating import Location, Source, locate
@@ -20,12 +29,14 @@ from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.opening import MAX_WORKERS, listed
 from kimi_inspect.reading import ReadOptions, workers
 from kimi_inspect.sets import as_globs, matching
-from kimi_inspect.sources import FileStore, ListedFile, LocalFolder
+from kimi_inspect.sources import FileStore, ListedFile, LocalFolder, leads_outside
 from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.tree import UNFINISHED, look_at, refuse_no_folder, walk
 from kimi_inspect.values import ProgressCallback
 
-__all__ = ["lock", "lock_located", "wanted_files"]
+__all__ = ["NO_ACCESS", "lock", "lock_located", "sized", "wanted_files"]
+
+NO_ACCESS = (AuthenticationError, GatedRepositoryError)
 
 SMALL_BYTES = 16 * 1024 * 1024
 """Files up to this size that git keeps are read, to know their SHA-256 too; the Hub keeps larger ones outside git."""
@@ -73,24 +84,37 @@ def lock(
     store = location.store
     memory = open_memory(store.root if journal and isinstance(store, LocalFolder) else None)
     means = Means(memory=memory, max_workers=max_workers, executor=executor, notify=progress or (lambda _: None))
-    return lock_located(location, as_globs(files), means, leave_out=Path(leave_out).resolve() if leave_out else None)
+    return lock_located(location, as_globs(files), means, leave_out=_real(leave_out), portable=True)
 
 
-def lock_located(location: Location, globs: Sequence[str], means: Means, *, leave_out: Path | None = None) -> Manifest:
-    """Make a manifest of a source that has been found; `leave_out` is a file that does not count."""
+def _real(path: str | os.PathLike[str] | None) -> str | None:
+    """Return where a path leads; one that leads in a circle is left as it is."""
+    return os.path.realpath(path) if path else None
+
+
+def lock_located(
+    location: Location, globs: Sequence[str], means: Means, *, leave_out: str | None = None, portable: bool = False
+) -> Manifest:
+    """Make a manifest of a source that has been found.
+
+    Args:
+        location: where it is.
+        globs: only files that one of these fits.
+        means: how files are hashed.
+        leave_out: the real path of a file that does not count.
+        portable: the manifest is to be kept, so names that it could not be read back with are refused.
+    """
     store = location.store
     local = isinstance(store, LocalFolder)
     listing = _in_folder(store, leave_out) if isinstance(store, LocalFolder) else listed(location, means.notify)
     wanted = matching(wanted_files(location, listing), globs)
     if not wanted:
         raise NoCheckpointError("no file there fits", file=store.source, expected=", ".join(globs) or "a file")
-    headed = [file for file in wanted if has_header(file.path)]
-    fronts = read_fronts(store, headed, ReadOptions(max_workers=MAX_WORKERS), progress=means.notify)
-    for front in fronts.values():
-        if isinstance(front.error, SourceError):
-            raise front.error
+    if portable:
+        _refuse_names(wanted)
+    fronts = _read_headers(store, wanted, means)
     digests = _hashed(store.root, wanted, means) if isinstance(store, LocalFolder) else _small(store, wanted)
-    told = [file if local or file.size is not None else _sized(store, file) for file in wanted]
+    told = [file if local or file.size is not None else sized(store, file) for file in wanted]
     return Manifest(
         source=_honest(store),
         commit=store.commit,
@@ -106,6 +130,23 @@ def lock_located(location: Location, globs: Sequence[str], means: Means, *, leav
             for file in sorted(told, key=lambda file: file.path)
         ),
     )
+
+
+def _refuse_names(files: Sequence[ListedFile]) -> None:
+    """Raise where a name could not be read back: on some systems a backslash is a letter, on others it is a `/`."""
+    for file in files:
+        if leads_outside(file.path):
+            raise CheckpointError("a file name with a backslash; rename it", file=file.path)
+
+
+def _read_headers(store: FileStore, files: Sequence[ListedFile], means: Means) -> Mapping[str, Front]:
+    """Hash headers; those that nobody may see without access stay unknown."""
+    headed = [file for file in files if has_header(file.path)]
+    fronts = read_fronts(store, headed, ReadOptions(max_workers=MAX_WORKERS), progress=means.notify)
+    for front in fronts.values():
+        if isinstance(front.error, SourceError) and not isinstance(front.error, NO_ACCESS):
+            raise front.error
+    return fronts
 
 
 def _honest(store: FileStore) -> str:
@@ -126,21 +167,27 @@ def wanted_files(location: Location, listing: Sequence[ListedFile]) -> Sequence[
     return [file for file in listing if file.path.startswith(below)]
 
 
-def _in_folder(store: LocalFolder, leave_out: Path | None) -> list[ListedFile]:
+def _in_folder(store: LocalFolder, leave_out: str | None) -> list[ListedFile]:
     """List a folder for one who vouches for it: nothing may be there that cannot be read, or is not whole."""
     refuse_no_folder(store.root)
     found = []
-    for path in walk(store.root):
-        if (store.root / path).resolve() == leave_out:
+    for path in walk(store.root, _refuse_folder):
+        if leave_out and os.path.realpath(store.root / path) == leave_out:
             continue
         if path.endswith(UNFINISHED):
             raise CheckpointError("the folder holds an unfinished download; finish it, or remove this", file=path)
         entry = look_at(store.root / path)
         if entry.mark is None:
-            problem = entry.problem or "a link to nothing"
-            raise TransportError(f"no file that can be read, but {problem}", file=path, retryable=False)
+            problem = entry.problem or "there is a link to nothing"
+            raise TransportError(f"no file that can be read: {problem}", file=path, retryable=False)
         found.append(ListedFile(path=path, size=entry.mark.size))
     return found
+
+
+def _refuse_folder(error: OSError) -> None:
+    """Refuse a folder below that cannot be listed: what is in it would be left out in silence."""
+    problem = f"a folder that cannot be listed: {error.strerror or error}"
+    raise TransportError(problem, file=str(error.filename), retryable=False) from None
 
 
 def _hashed(root: Path, wanted: Sequence[ListedFile], means: Means) -> Mapping[str, Mapping[str, str]]:
@@ -166,7 +213,10 @@ def _small(store: FileStore, wanted: Sequence[ListedFile]) -> Mapping[str, Mappi
     small = [file for file in wanted if file.blob_id and not file.sha256 and (file.size or 0) <= SMALL_BYTES]
 
     def read(file: ListedFile) -> Mapping[str, str]:
-        data = store.read_small(file, SMALL_BYTES) if file.size else b""
+        try:
+            data = store.read_small(file, SMALL_BYTES) if file.size else b""
+        except NO_ACCESS:
+            return {}
         git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
         if git_sha1 != file.blob_id:
             problem = "the file is not the one that the listing tells; start again"
@@ -177,6 +227,6 @@ def _small(store: FileStore, wanted: Sequence[ListedFile]) -> Mapping[str, Mappi
         return dict(zip((file.path for file in small), pool.map(read, small), strict=True))
 
 
-def _sized(store: FileStore, file: ListedFile) -> ListedFile:
+def sized(store: FileStore, file: ListedFile) -> ListedFile:
     """Ask for the size of a file that no listing tells."""
-    return ListedFile(path=file.path, size=store.open(file).size, sha256=file.sha256, blob_id=file.blob_id)
+    return evolve(file, size=store.open(file).size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
@@ -50,10 +50,10 @@ def look_at(path: Path) -> Entry:
     except (FileNotFoundError, NotADirectoryError):
         return Entry(dangling=path.is_symlink())
     except (OSError, ValueError) as error:
-        return Entry(problem=getattr(error, "strerror", None) or str(error))
+        return Entry(problem=f"it cannot be looked at: {getattr(error, 'strerror', None) or error}")
     if S_ISREG(status.st_mode):
         return Entry(mark=Mark.of(status))
-    return Entry(problem="a folder" if S_ISDIR(status.st_mode) else "no regular file")
+    return Entry(problem=f"there is {'a folder' if S_ISDIR(status.st_mode) else 'no regular file'}")
 
 
 def refuse_no_folder(folder: Path) -> None:
@@ -80,12 +80,13 @@ def refuse_no_folder(folder: Path) -> None:
         raise InvalidSourceError(problem, file=str(folder), expected=str(folder / "snapshots" / "<commit>"))
 
 
-def walk(root: Path) -> Iterator[str]:
+def walk(root: Path, unlisted: Callable[[OSError], object]) -> Iterator[str]:
     """Yield the path of every file and link below a folder, bookkeeping of git and of download programs left out.
 
-    Folders that are links are not entered: they may lead in a circle.
+    Folders that are links are not entered: they may lead in a circle. `unlisted` is told of each folder that cannot be
+    listed.
     """
-    for folder, folders, names in os.walk(root):
+    for folder, folders, names in os.walk(root, onerror=unlisted):
         here = Path(folder).relative_to(root)
         folders[:] = sorted(name for name in folders if (here / name).as_posix() not in _BOOKKEEPING)
         yield from ((here / name).as_posix() for name in sorted(names) if name not in _NOTES)
@@ -129,5 +130,5 @@ def unreadable(path: Path) -> str | None:
     try:
         path.open("rb").close()
     except OSError as error:
-        return f"a file that cannot be read: {error.strerror or error}"
+        return f"it cannot be read: {error.strerror or error}"
     return None

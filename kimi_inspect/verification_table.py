@@ -18,11 +18,11 @@ NAMED = 20
 """Harmless files that are named one by one."""
 
 _WHAT_NOW = {
-    Status.MISMATCH: "fetch it again; no loader would notice",
+    Status.MISMATCH: "fetch it again",
     Status.SIZE_DIFFERS: "fetch it again",
     Status.MISSING: "fetch it",
     Status.UNFINISHED: "let the download finish, or start it again",
-    Status.DIGEST_UNKNOWN: "verify against a manifest that somebody with access has made",
+    Status.DIGEST_UNKNOWN: "verify against a manifest or a list that tells it",
     Status.UNREADABLE: "see who may read it, or what stands in its place",
 }
 
@@ -50,7 +50,8 @@ def _verdict(found: Verification) -> Text:
         said = f": {sum(wrong.values()):,} of {plural(len(expected), 'file')}: {counts}"
         return Text("failed", style="bold red").append(said + _hashed(found, "; "))
     if found.quick:
-        return Text("not hashed", style="bold yellow").append(f": {plural(len(expected), 'file')} look as expected")
+        looks = "looks" if len(expected) == 1 else "look"
+        return Text("not hashed", style="bold yellow").append(f": {plural(len(expected), 'file')} {looks} as expected")
     return Text("ok", style="bold green").append(f": {plural(len(expected), 'file')}{_hashed(found, ', ')}")
 
 
