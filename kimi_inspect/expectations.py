@@ -29,7 +29,7 @@ from kimi_inspect.opening import MAX_WORKERS, Checkpoint, listed
 from kimi_inspect.reading import ReadOptions
 from kimi_inspect.sets import matching
 from kimi_inspect.sources import ListedFile, LocalFile, LocalFolder, leads_outside, read_whole
-from kimi_inspect.tree import look_at
+from kimi_inspect.tree import at_home, look_at
 from kimi_inspect.values import Shard
 
 __all__ = ["Against", "Expectation", "expect"]
@@ -137,10 +137,7 @@ def _list_file(source: str, *, is_path: bool) -> Path | None:
     """Return the path of a manifest or list, if that is what a source string names."""
     if "://" in source:
         return None
-    try:
-        path = Path(source).expanduser()
-    except RuntimeError:  # no such user
-        return None
+    path = at_home(source)
     if path.suffix in (".sums", ".txt") and not path.is_dir():
         return path
     if path.name.endswith(".json") or _LISTS.fullmatch(path.name):

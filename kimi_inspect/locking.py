@@ -88,8 +88,11 @@ def lock(
 
 
 def _real(path: str | os.PathLike[str] | None) -> str | None:
-    """Return where a path leads; one that leads in a circle is left as it is."""
-    return os.path.realpath(path) if path else None
+    """Return where a path leads; one in a circle as it is, and None for what can be no path."""
+    try:
+        return os.path.realpath(path) if path else None
+    except ValueError:
+        return None
 
 
 def lock_located(

@@ -13,7 +13,17 @@ from attrs import frozen
 from kimi_inspect.errors import InvalidSourceError, SourceFileNotFoundError, TransportError
 from kimi_inspect.hashing import Mark
 
-__all__ = ["UNFINISHED", "Entry", "kept_partials", "look_at", "refuse_no_folder", "told_commits", "unreadable", "walk"]
+__all__ = [
+    "UNFINISHED",
+    "Entry",
+    "at_home",
+    "kept_partials",
+    "look_at",
+    "refuse_no_folder",
+    "told_commits",
+    "unreadable",
+    "walk",
+]
 
 UNFINISHED = (".incomplete", ".aria2", ".part", ".partial", ".crdownload")
 """What download programs put behind the name of a file that they have not finished, or have notes on."""
@@ -41,6 +51,14 @@ class Entry:
     mark: Mark | None = None
     problem: str | None = None
     dangling: bool = False
+
+
+def at_home(path: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` as the home that it stands for; as it is where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def look_at(path: Path) -> Entry:
@@ -72,8 +90,8 @@ def refuse_no_folder(folder: Path) -> None:
     except NotADirectoryError:
         problem = "a file, not a folder; give the folder that it lies in, and --files for this one alone"
         raise TransportError(problem, file=str(folder), retryable=False) from None
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
+    except (OSError, ValueError) as error:
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         raise TransportError(problem, file=str(folder), retryable=False) from None
     if {"blobs", "snapshots", "refs"} <= names:
         problem = "the folder of a repository in the Hub's cache; give one of its snapshots"

@@ -108,10 +108,11 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     """Write a manifest."""
     from kimi_inspect import locking
     from kimi_inspect.checksums import format_checksums
+    from kimi_inspect.tree import at_home
 
     if not (parsed.output or parsed.json):
         raise InvalidSourceError("where to? give -o FILE, or --json for standard output")
-    output = Path(parsed.output).expanduser() if parsed.output and parsed.output != "-" else None
+    output = at_home(parsed.output) if parsed.output and parsed.output != "-" else None
     with _progress() as progress:
         manifest = locking.lock(
             parsed.source,

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from pathlib import Path
 
 from attrs import evolve
 
@@ -17,7 +16,7 @@ from kimi_inspect.expectations import Against, expect
 from kimi_inspect.journal import Memory, open_memory
 from kimi_inspect.judging import Expected
 from kimi_inspect.sets import as_globs
-from kimi_inspect.tree import refuse_no_folder
+from kimi_inspect.tree import at_home, refuse_no_folder
 from kimi_inspect.values import ProgressCallback
 from kimi_inspect.verification import FileVerification, Verification
 
@@ -63,7 +62,7 @@ def verify(
         InvalidSourceError: `against` is nothing to hold a folder against.
         CheckpointError: no file is expected, or one outside of the folder.
     """
-    root = Path(folder).expanduser()
+    root = at_home(folder)
     refuse_no_folder(root)
     memory = open_memory(root if journal and not quick else None)
     means = Means(memory=memory, max_workers=max_workers, executor=executor, notify=progress or (lambda _: None))
@@ -89,7 +88,7 @@ def verify_file(
     match = _DIGEST.fullmatch(told.strip().lower())
     if match is None:
         raise InvalidSourceError("no digest", expected="64 hex digits (SHA-256), or 40 (a git blob)", actual=told[:100])
-    file = Path(path).expanduser()
+    file = at_home(path)
     expected = Expected(path=file.name, sha256=match["sha256"], git_sha1=match["git_sha1"])
     means = Means(memory=Memory(), max_workers=1, notify=progress or (lambda _: None))
     (found,) = check_files(file.parent, [expected], means).files

@@ -15,7 +15,7 @@ from kimi_inspect.journal import open_memory
 from kimi_inspect.judging import Expected, by_look
 from kimi_inspect.refetching import Refetch
 from kimi_inspect.sets import as_globs
-from kimi_inspect.tree import look_at, refuse_no_folder
+from kimi_inspect.tree import at_home, look_at, refuse_no_folder
 from kimi_inspect.values import ProgressCallback
 from kimi_inspect.verification import FileVerification, Status, Verification
 
@@ -65,7 +65,7 @@ def watch(
     Raises:
         KimiInspectError: as `verify`.
     """
-    root = Path(folder).expanduser()
+    root = at_home(folder)
     refuse_no_folder(root)
     memory = open_memory(root if journal else None)
     means = Means(memory=memory, max_workers=max_workers, notify=progress or (lambda _: None))

@@ -298,3 +298,12 @@ def test_numbers_of_workers(workers: Any, folder: Path) -> None:
 def test_a_list_that_is_not_there(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(folder), "--against", name, "--json"]) == 2
     assert "no such file" in json.loads(capsys.readouterr().out)["message"]
+
+
+def test_a_home_of_nobody_and_a_name_with_nul(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("~nobody-of-this-name/x", "a\0b"):
+        with pytest.raises(ki.SourceError):
+            ki.verify(name, ki.lock(folder))
+        assert main(["verify", str(folder), "--against", name]) == 2
+        assert main(["lock", str(folder), "-o", name]) == 2
