@@ -10,7 +10,7 @@ from attrs import evolve
 
 from kimi_inspect.comparison import INSIDE, SIDE_FILE, Comparison, ComparisonRow, ComponentSize, error_values
 from kimi_inspect.components import Component
-from kimi_inspect.errors import AmbiguousCheckpointError, KimiInspectError
+from kimi_inspect.errors import AmbiguousCheckpointError, InvalidSourceError, KimiInspectError
 from kimi_inspect.http_status import public_url
 from kimi_inspect.locating import Location, Source
 from kimi_inspect.opening import Checkpoint, OpenOptions, listed, located, open_listed, options_for
@@ -50,7 +50,7 @@ def _shown(source: Source | Checkpoint) -> str:
     if isinstance(source, Mapping):
         return MappedFiles.source
     if not isinstance(source, str | os.PathLike):
-        return type(source).__name__  # whoever opens it says what is wrong
+        raise InvalidSourceError("no source", expected="a str, a path, or an open checkpoint", actual=repr(source))
     text = os.fspath(source)
     return public_url(text) if text.lower().startswith(("http://", "https://")) else text
 

@@ -90,8 +90,8 @@ def _missing(missing: Sequence[Unit], differences: Differences, sides: Sequence[
 
 def _layers_missing(units: Sequence[Unit], there: int) -> Finding:
     layers = sorted({unit.layer for unit in units if unit.layer is not None})
-    what = "a layer" if len(layers) == 1 else f"{len(layers)} layers"
-    message = f"{what} of the reference not there: {number_ranges(layers)}"
+    what = "1 layer of the reference is" if len(layers) == 1 else f"{len(layers)} layers of the reference are"
+    message = f"{what} not there: {number_ranges(layers)}"
     return finding(
         "layer-missing",
         f"layer {layers[0]}",

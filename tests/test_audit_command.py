@@ -161,7 +161,7 @@ def test_damage_is_a_status_of_one(folders: dict[str, str], capsys: pytest.Captu
         ("nowhere", "good", "while reading the candidate: nowhere: there is no such file or folder"),
         ("good", "nowhere", "while reading the reference: nowhere: there is no such file or folder"),
         ("good", "nowhere.json", "while reading the reference: nowhere.json: there is no such file"),
-        ("good", "list/list.json", "list.json: neither a manifest nor a config"),
+        ("good", "list/list.json", "list.json: neither a manifest nor a model's config"),
         ("good", "empty", "while reading the reference: "),
         ("empty", "good", "while reading the candidate: "),
     ],

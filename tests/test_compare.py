@@ -191,7 +191,7 @@ def test_what_is_no_source_at_all_is_an_exception_before_anything_is_read(source
     def refuse(_: ki.Progress) -> None:
         raise AssertionError("something was read")
 
-    with pytest.raises(TypeError):
+    with pytest.raises(ki.InvalidSourceError):
         ki.compare(GOOD, source, progress=refuse)
 
 
