@@ -110,7 +110,8 @@ def _unit(table: TensorTable, parts: Sequence[_Part], *, place: str, number: int
     tensors = sum(part.tensors for part in weights)
     stacked = int(columns.experts[row]) if columns.expert[row] < 0 else -1
     experts = stacked if stacked >= 0 else tensors if tensors and columns.expert[row] >= 0 else None
-    sizes = [None if part.look.parameters is None else part.look.parameters * part.tensors for part in weights]
+    there = [part for part in weights if part.tensors]  # what came before in another shard says nothing new
+    sizes = [None if part.look.parameters is None else part.look.parameters * part.tensors for part in there]
     known = [size for size in sizes if size is not None]
     shapes = {_bare(part.look.shape, stacked=stacked >= 0) for part in weights}
     alone = experts is not None or tensors == 1
