@@ -124,30 +124,19 @@ def find_missing_siblings(table: TensorTable, *, edges: bool, plain: bool = Fals
             _, row = next(iter(stack.holders[name].values()))
             missing[_LAYER.sub(rf"\g<1>{layer}", table.name_of(row), count=1)] = layer
     if missing:
-        names = list(missing)
-        message = f"layer {missing[names[0]]} lacks a tensor that all other layers of its kind have; loaders fail"
-        yield finding(
-            "tensor-missing",
-            names[0],
-            message,
-            tensor=names[0],
-            layer=missing[names[0]],
-            count=len(names),
-            examples=names,
-        )
+        yield _missing(missing, "that all other layers of its kind have")
     torn = {name: layer for name, layer in (_torn(table, stacks) if plain else ()) if name not in missing}
     if torn:
-        names = list(torn)
-        message = f"layer {torn[names[0]]} lacks a tensor that belongs to others of it; loaders fail"
-        yield finding(
-            "tensor-missing",
-            names[0],
-            message,
-            tensor=names[0],
-            layer=torn[names[0]],
-            count=len(names),
-            examples=names,
-        )
+        yield _missing(torn, "that belongs to others of it")
+
+
+def _missing(layers: Mapping[str, int], which: str) -> Finding:
+    """Make the finding of missing tensors, by name with the layer of each."""
+    first, *_ = names = list(layers)
+    message = f"layer {layers[first]} lacks a tensor {which}; loaders fail"
+    return finding(
+        "tensor-missing", first, message, tensor=first, layer=layers[first], count=len(names), examples=names
+    )
 
 
 def _torn(table: TensorTable, stacks: Iterable[_Stack]) -> Iterator[tuple[str, int]]:
