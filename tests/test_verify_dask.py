@@ -15,12 +15,17 @@ from verified import flipped, shard_name, small_kimi, statuses, write
 import kimi_inspect as ki
 from kimi_inspect.hashing import DigestTask, digest_file
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+# What the tests hand to the workers are inner functions: those are pickled with their code, so that a worker need not
+# be able to import this module. One that cannot would say nothing and take no more work.
+
 FILES = small_kimi()
 TOTAL = sum(map(len, FILES.values()))
+WORKERS = 2
 
 
 @pytest.fixture
@@ -34,14 +39,23 @@ def manifest(tmp_path: Path) -> ki.Manifest:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     place = tmp_path_factory.mktemp("dask")
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    options = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(**options, local_directory=str(place), host="127.0.0.1") as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
+        client.wait_for_workers(WORKERS, timeout=60)
+
+
+@pytest.fixture
+def client(cluster: Any) -> Any:
+    """The cluster with all its workers: one that is killed while it starts may be lost for good."""
+    cluster.wait_for_workers(WORKERS, timeout=60)
+    return cluster
 
 
 def test_a_cluster(folder: Path, manifest: ki.Manifest, client: Any) -> None:
@@ -59,17 +73,16 @@ def test_a_cluster_does_not_give_kept_results(folder: Path, manifest: ki.Manifes
     assert not ki.verify(folder, manifest, executor=executor, journal=False).ok
 
 
-def die_once(path: str) -> None:
-    """End the worker that runs this, the first time."""
-    try:
-        Path(path).touch(exist_ok=False)
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_worker_of_the_cluster_that_dies(folder: Path, manifest: ki.Manifest, client: Any, tmp_path: Path) -> None:
     """The scheduler gives its files to another worker."""
+
+    def die_once(path: str) -> None:
+        try:
+            Path(path).touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
     doomed = client.submit(die_once, str(tmp_path / "died"), pure=False)
     found = ki.verify(folder, manifest, executor=client.get_executor())
     doomed.result(timeout=60)
@@ -77,16 +90,16 @@ def test_a_worker_of_the_cluster_that_dies(folder: Path, manifest: ki.Manifest, 
     assert (found.ok, found.bytes_hashed) == (True, TOTAL)
 
 
-def die(_: str) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_task_that_the_scheduler_gives_up(folder: Path, manifest: ki.Manifest, client: Any) -> None:
     """KilledWorker is what it says of a task of which worker after worker dies."""
+
+    def die(_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
     class Deadly(Executor):
         def submit(self, _: Any, task: DigestTask, /) -> Future[Any]:  # type: ignore[override]
             deadly = task.path.endswith(shard_name(3))
+            client.wait_for_workers(WORKERS, timeout=60)
             return client.get_executor(retries=0).submit(die if deadly else digest_file, task)  # type: ignore[no-any-return]
 
     found = ki.verify(folder, manifest, executor=Deadly(), files=["*-00002-*", "*-00003-*"])
