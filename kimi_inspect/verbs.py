@@ -109,10 +109,13 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     from kimi_inspect import locking
     from kimi_inspect.checksums import format_checksums
     from kimi_inspect.tree import at_home
+    from kimi_inspect.written import refuse_unwritable
 
     if not (parsed.output or parsed.json):
         raise InvalidSourceError("where to? give -o FILE, or --json for standard output")
     output = at_home(parsed.output) if parsed.output and parsed.output != "-" else None
+    if output:
+        refuse_unwritable(output)
     with _progress() as progress:
         manifest = locking.lock(
             parsed.source,

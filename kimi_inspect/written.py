@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from errno import EISDIR
 from pathlib import Path
 from stat import S_ISREG
 
 from kimi_inspect.errors import TransportError
 
-__all__ = ["is_stream", "write_out", "write_whole"]
+__all__ = ["is_stream", "refuse_unwritable", "write_out", "write_whole"]
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -33,8 +34,7 @@ def write_whole(path: Path, data: bytes) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        problem = f"cannot be written: {error.strerror or error}"
-        raise TransportError(problem, file=str(path), retryable=False) from None
+        raise _unwritable(path, error) from None
 
 
 def is_stream(path: Path) -> bool:
@@ -64,8 +64,28 @@ def write_out(path: Path, data: bytes) -> None:
     except TransportError:
         raise
     except (OSError, ValueError) as error:
-        problem = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise TransportError(problem, file=str(path), retryable=False) from None
+        raise _unwritable(path, error) from None
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Say before long work that its result could not be written.
+
+    Raises:
+        TransportError: the path is a folder, or no file can be made in the folder where it would lie.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        if not is_stream(path):
+            with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
+                pass
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError | ValueError) -> TransportError:
+    problem = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    return TransportError(problem, file=str(path), retryable=False)
 
 
 def _usual_mode(path: Path) -> int:

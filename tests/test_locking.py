@@ -204,8 +204,20 @@ def test_command_without_a_place_to_write(tmp_path: Path, capsys: pytest.Capture
     folder = write(tmp_path, FILES)
     assert main(["lock", str(folder)]) == 2
     assert "give -o FILE" in capsys.readouterr().err
-    assert main(["lock", str(folder), "-o", str(tmp_path / "none" / "x.json")]) == 2
-    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"), [("none/x.json", "No such file or directory"), ("kept", "Is a directory")]
+)
+def test_command_says_before_it_works_that_it_cannot_write(
+    output: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kept").mkdir()
+    with LoopbackHub([Repository(REPO, FILES)]) as hub:
+        assert main(["lock", REPO, "--endpoint", hub.endpoint, "-o", str(tmp_path / output)]) == 2
+    assert f"cannot be written: {problem}" in capsys.readouterr().err
+    assert not hub.log
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_a_list_without_some_digests_is_not_written() -> None:
