@@ -46,11 +46,11 @@ from kimi_inspect.sources import FileStore
 from kimi_inspect.testing import (
     Fault,
     Files,
-    Heard,
     HollowFile,
     LoopbackHub,
     LoopbackModelScope,
     Repository,
+    Served,
     TensorSpec,
     faults,
     hollow_safetensors,
@@ -109,9 +109,9 @@ def changed(path: str, **values: Any) -> Fault:
     return relisted(lambda entries: [entry | values if entry["Path"] == path else entry for entry in entries])
 
 
-def heard_by(log: Collection[Heard], side: str) -> set[tuple[str | None, str | None]]:
+def heard_by(log: Collection[Served], origin: str) -> set[tuple[str | None, str | None]]:
     """Return the credentials that one side has heard: the header and the cookie."""
-    return {(one.authorization, one.cookie) for one in log if one.side == side}
+    return {(one.authorization, one.cookie) for one in log if one.origin == origin}
 
 
 def check_token(site: LoopbackModelScope, token: str | None = TOKEN) -> None:
@@ -270,7 +270,7 @@ class TestRevision:
         checkpoint = open_checkpoint(f"{SOURCE}@{COMMIT}", endpoint=site.endpoint)
         check_numbers(checkpoint, kimi)
         assert (checkpoint.commit, checkpoint.source) == (COMMIT, f"{SOURCE}@{COMMIT}")
-        assert all(COMMIT in one.target for one in site.log if one.side == "site")
+        assert all(COMMIT in one.target for one in site.log if one.origin == "site")
 
     @pytest.mark.parametrize("revision", BRANCHES)
     def test_a_branch(self, site: LoopbackModelScope, kimi: dict[str, HollowFile], revision: str) -> None:
@@ -526,7 +526,7 @@ class TestToken:
     def test_a_cookie_that_the_site_sets_goes_nowhere(
         self, site: LoopbackModelScope, kimi: dict[str, HollowFile]
     ) -> None:
-        site.play(faults.with_header("Set-Cookie", f"{COOKIE}; Path=/"), times=None, side="site")
+        site.play(faults.with_header("Set-Cookie", f"{COOKIE}; Path=/"), times=None, origin="site")
         try:
             check_numbers(open_checkpoint(SOURCE, endpoint=site.endpoint, token=TOKEN), kimi)
             check_token(site)
@@ -623,7 +623,7 @@ class TestBytes:
 
     def test_a_file_that_is_another_by_now(self, site: LoopbackModelScope) -> None:
         checkpoint = open_checkpoint(SOURCE, endpoint=site.endpoint)
-        site.play(faults.with_header("X-Linked-ETag", "ab" * 32), path=SHARD_2, side="site")
+        site.play(faults.with_header("X-Linked-ETag", "ab" * 32), path=SHARD_2, origin="site")
         with pytest.raises(TransportError, match="another SHA-256"):
             read_ranges(checkpoint, [(SHARD_2, 0, 8)])
 
@@ -648,7 +648,7 @@ class TestFilesThatComeWhole:
             read_ranges(checkpoint, [(SHARD_2, MAX_SKIP + 1, MAX_SKIP + 9)])
 
     def test_a_store_that_ignores_ranges(self, site: LoopbackModelScope, kimi: dict[str, HollowFile]) -> None:
-        site.play(faults.ignore_range(), times=None, side="store")
+        site.play(faults.ignore_range(), times=None, origin="store")
         check_numbers(open_checkpoint(SOURCE, endpoint=site.endpoint), kimi)
 
 
@@ -690,7 +690,7 @@ class TestDamage:
         assert opened.read(0, 8) == kimi[SHARD_2].read(0, 8)
         site.play(faults.expired_signature())
         assert opened.read(8, 16) == kimi[SHARD_2].read(8, 16)
-        assert [(one.side, one.status) for one in site.log] == [
+        assert [(one.origin, one.status) for one in site.log] == [
             *(("site", 302), ("store", 206)),
             *(("store", 403), ("site", 302), ("store", 206)),
         ]

@@ -39,7 +39,7 @@ from kimi_inspect.testing.hollow import (
     hollow_from_header,
     hollow_safetensors,
 )
-from kimi_inspect.testing.hub import LoopbackHub, Served
+from kimi_inspect.testing.hub import LoopbackHub
 from kimi_inspect.testing.kimi import (
     KIMI_K3_ID,
     KIMI_K31_PRO_COMMIT,
@@ -81,7 +81,8 @@ from kimi_inspect.testing.kimi_gguf_builds import (
     karlexai_gguf,
     midagedev_gguf,
 )
-from kimi_inspect.testing.modelscope import Heard, LoopbackModelScope
+from kimi_inspect.testing.loopback import Served
+from kimi_inspect.testing.modelscope import LoopbackModelScope
 from kimi_inspect.testing.packed import ENCODINGS, PackedModel, packed_model
 
 __all__ = [
@@ -107,7 +108,6 @@ __all__ = [
     "Fault",
     "Files",
     "GgufTensor",
-    "Heard",
     "HollowFile",
     "KimiRecipe",
     "LoopbackHub",

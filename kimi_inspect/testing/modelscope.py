@@ -12,20 +12,15 @@ import itertools
 import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from threading import Lock
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any
 from urllib.parse import unquote
 
-from kimi_inspect.testing.faults import Exchange, Fault
 from kimi_inspect.testing.hollow import Files, HollowFile
+from kimi_inspect.testing.loopback import LoopbackServer, Origin
 from kimi_inspect.testing.ranges import file_answer
-from kimi_inspect.testing.wire import Answer, Body, Headers, Kind, Listener, Request, bytes_body
+from kimi_inspect.testing.wire import Answer, Body, Headers, Kind, Request, bytes_body
 
-__all__ = ["Heard", "LoopbackModelScope"]
-
-Side = Literal["site", "store"]
+__all__ = ["LoopbackModelScope"]
 
 LISTED_AT_MOST = 3000
 
@@ -36,27 +31,7 @@ _LFS_FROM_BYTES = 10_000_000
 _NO_REPOSITORY, _NO_ACCESS, _NO_TREE = 10010205001, 10010200001, 10990101004
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A request and the status of its answer; `range`, `authorization` and `cookie` are None when absent."""
-
-    side: Side
-    target: str
-    range: str | None
-    authorization: str | None
-    cookie: str | None
-    status: int
-
-
-@dataclass(slots=True)
-class _Play:
-    fault: Fault
-    path: str
-    side: Side | None
-    left: int | None
-
-
-class LoopbackModelScope:
+class LoopbackModelScope(LoopbackServer):
     """A ModelScope that listens from its making until `close`, or the end of its `with` block.
 
     `repositories` maps ids to files, the very ones that a `Repository` of the Hub may hold. All have the branch
@@ -64,6 +39,8 @@ class LoopbackModelScope:
     one of the `tokens`, given in the header or in the cookie. Files at the paths `in_git` are kept in git whatever
     their names; others by their names and sizes.
     """
+
+    origins = ("site", "store")
 
     def __init__(
         self,
@@ -87,70 +64,10 @@ class LoopbackModelScope:
         self._in_git = frozenset(in_git)
         self._listed_at_most = listed_at_most
         self._signed: dict[str, HollowFile] = {}
-        self._log: list[Heard] = []
-        self._plays: list[_Play] = []
-        self._lock = Lock()
-        self._site = Listener(lambda request: self._respond("site", request), sleep=_no_pause)
-        self._store = Listener(lambda request: self._respond("store", request), sleep=_no_pause)
+        super().__init__(sleep=_no_pause)  # last: from here on it is asked
 
-    def __enter__(self) -> Self:
-        """Return the site: it listens already."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the site."""
-        self.close()
-
-    @property
-    def endpoint(self) -> str:
-        """What to give a client as ModelScope's endpoint."""
-        return self._site.origin
-
-    @property
-    def log(self) -> tuple[Heard, ...]:
-        """All requests so far, in the order in which they were answered."""
-        with self._lock:
-            return tuple(self._log)
-
-    def clear_log(self) -> None:
-        """Forget the requests so far."""
-        with self._lock:
-            self._log.clear()
-
-    def play(self, fault: Fault, *, path: str = "", times: int | None = 1, side: Side | None = None) -> None:
-        """Play `fault` on the next `times` answers (None: on all) to targets that contain `path` once decoded.
-
-        Listings are answers of the kind ``tree``.
-        """
-        with self._lock:
-            self._plays.append(_Play(fault, path, side, times))
-
-    def close(self) -> None:
-        """End all connections and stop listening."""
-        self._site.close()
-        self._store.close()
-
-    def _respond(self, side: Side, request: Request) -> Answer:
-        answer = self._route(request) if side == "site" else self._stored(request)
-        fault = self._next_fault(side, request, answer)
-        if fault:
-            answer = fault.change(Exchange(request, answer, None, self._store.origin))
-        told, status = request.headers, 0 if answer.silent else answer.status
-        heard = Heard(side, request.target, told.get("range"), told.get("authorization"), told.get("cookie"), status)
-        with self._lock:
-            self._log.append(heard)
-        return answer
-
-    def _next_fault(self, side: Side, request: Request, answer: Answer) -> Fault | None:
-        with self._lock:
-            for play in self._plays:
-                fits = play.side in {None, side} and play.path in unquote(request.target) and play.fault.applies(answer)
-                if fits and play.left != 0:
-                    play.left = None if play.left is None else play.left - 1
-                    return play.fault
-        return None
+    def _answer(self, origin: Origin, request: Request) -> Answer:
+        return self._route(request) if origin == "site" else self._stored(request)
 
     def _route(self, request: Request) -> Answer:
         route = next((one for one in (_API, _PAGES) if request.path.startswith(one)), None)
@@ -209,7 +126,7 @@ class LoopbackModelScope:
         with self._lock:
             self._signed[target] = file
         headers = (
-            ("Location", self._store.origin + target),
+            ("Location", self.cdn_origin + target),
             ("X-Linked-Size", str(file.size)),
             ("X-Linked-ETag", file.sha256),
         )
