@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import urlsplit
 
+from kimi_inspect.addresses import public_url
 from kimi_inspect.errors import (
     AuthenticationError,
     GatedRepositoryError,
@@ -21,12 +21,11 @@ from kimi_inspect.errors import (
     TransportError,
 )
 from kimi_inspect.header import MAX_OFFSET
-from kimi_inspect.text import printable
 
 if TYPE_CHECKING:
     from huggingface_hub.utils import httpx
 
-__all__ = ["UnsatisfiableRangeError", "public_url", "range_of", "refuse"]
+__all__ = ["UnsatisfiableRangeError", "range_of", "refuse"]
 
 _RETRY_STATUS = frozenset({408, 500, 502, 503, 504})
 MAX_SKIP = 16 * 1024 * 1024
@@ -46,16 +45,6 @@ class UnsatisfiableRangeError(TransportError):
     def __init__(self, problem: str, file_bytes: int | None = None, **details: Any) -> None:
         super().__init__(problem, **details)
         self.file_bytes = file_bytes
-
-
-def public_url(url: str) -> str:
-    """Return `url` without what may be secret: user, password, signed query; of a broken address only the scheme."""
-    try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
-    except ValueError:
-        return printable(f"{url.partition('://')[0]}://…")
-    return printable(f"{parts.scheme}://{host}{parts.path}")
 
 
 def refuse(response: httpx.Response, url: str, file: str) -> NoReturn:

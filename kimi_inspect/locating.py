@@ -12,14 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from attrs import frozen
 
+from kimi_inspect.addresses import next_address, origin, public_url
 from kimi_inspect.errors import InvalidSourceError, KimiInspectError, OfflineError
-from kimi_inspect.http_status import public_url
 from kimi_inspect.modelscope import SCHEME as MODELSCOPE
 from kimi_inspect.modelscope import ModelScopeRepository
 from kimi_inspect.remote import HubRepository, PlainFiles
 from kimi_inspect.sources import ByteSource, FileStore, LocalFolder, MappedFiles, leads_outside, translated
 from kimi_inspect.text import printable
-from kimi_inspect.transport import DEFAULT_TIMEOUT, next_address, origin
+from kimi_inspect.transport import DEFAULT_TIMEOUT
 
 __all__ = ["WEIGHT_SUFFIXES", "Location", "Source", "at_one_site", "is_local", "locate"]
 

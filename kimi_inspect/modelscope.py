@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from attrs import frozen
 
 from kimi_inspect import __version__
+from kimi_inspect.addresses import endpoint_of, warn_if_open
 from kimi_inspect.errors import (
     AuthenticationError,
     InvalidSourceError,
@@ -26,11 +27,11 @@ from kimi_inspect.errors import (
     UnsafePathError,
 )
 from kimi_inspect.header import MAX_OFFSET
-from kimi_inspect.remote import MAX_PAGE_BYTES, warn_if_open
+from kimi_inspect.remote import MAX_PAGE_BYTES
 from kimi_inspect.remote_file import SHA256, RemoteFile, agree
 from kimi_inspect.sidecars import parse_config
 from kimi_inspect.sources import ListedFile, leads_outside
-from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, Transport, next_address
+from kimi_inspect.transport import DEFAULT_TIMEOUT, FileFacts, Transport
 from kimi_inspect.values import Shard, Traffic
 
 __all__ = ["SCHEME", "ModelScopeRepository", "reopened"]
@@ -90,10 +91,8 @@ class ModelScopeRepository:
         endpoint: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        self._endpoint = (endpoint or os.environ.get("MODELSCOPE_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
-        if next_address(self._endpoint, "") is None or "@" in urlsplit(self._endpoint).netloc:
-            problem = "ModelScope's endpoint is no http(s) address, or holds a password; see MODELSCOPE_ENDPOINT"
-            raise InvalidSourceError(problem)
+        address = endpoint or os.environ.get("MODELSCOPE_ENDPOINT") or DEFAULT_ENDPOINT
+        self._endpoint = endpoint_of("ModelScope's", address, "MODELSCOPE_ENDPOINT")
         if revision is not None and (leads_outside(revision) or _NO_REVISION.search(revision)):
             raise InvalidSourceError("no branch, tag or commit has such a name")
         self._repo_id = repo_id

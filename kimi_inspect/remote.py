@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from kimi_inspect import __version__
+from kimi_inspect.addresses import endpoint_of, next_address, origin, public_url, warn_if_open
 from kimi_inspect.errors import (
     AuthenticationError,
-    InvalidSourceError,
     SourceError,
     TransportError,
     UnsafePathError,
 )
 from kimi_inspect.gguf import FIRST_READ
 from kimi_inspect.header import MAX_OFFSET
-from kimi_inspect.http_status import public_url
 from kimi_inspect.hub_card import HubCard, read_card
 from kimi_inspect.remote_file import PROBE_BYTES, SHA256, RemoteFile, agree
 from kimi_inspect.sidecars import split_siblings
 from kimi_inspect.sources import ListedFile, leads_outside
-from kimi_inspect.transport import DEFAULT_TIMEOUT, Transport, next_address, origin
+from kimi_inspect.transport import DEFAULT_TIMEOUT, Transport
 from kimi_inspect.values import Shard, Traffic
 
-__all__ = ["HubRepository", "PlainFiles", "reopened", "warn_if_open"]
+__all__ = ["HubRepository", "PlainFiles", "reopened"]
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 10_000
@@ -115,9 +113,7 @@ class HubRepository:
     ) -> None:
         from huggingface_hub import constants
 
-        self._endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
-        if next_address(self._endpoint, "") is None or "@" in urlsplit(self._endpoint).netloc:
-            raise InvalidSourceError("the Hub's endpoint is no http(s) address, or holds a password; see HF_ENDPOINT")
+        self._endpoint = endpoint_of("the Hub's", endpoint or constants.ENDPOINT, "HF_ENDPOINT")
         self._repo_id = repo_id
         self._revision = revision
         self._commit: str | None = revision if revision and _SHA1.fullmatch(revision) else None
@@ -305,12 +301,3 @@ def _user_agent() -> str:
     import huggingface_hub
 
     return f"kimi_inspect/{__version__}; hf_hub/{huggingface_hub.__version__}; python/{platform.python_version()}"
-
-
-def warn_if_open(token: str | None, endpoint: str) -> None:
-    """Warn where a token would travel in clear text."""
-    parts = urlsplit(endpoint)
-    if token and parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        warnings.warn(
-            f"the token travels in clear text to {public_url(endpoint)}; use https", UserWarning, stacklevel=4
-        )

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from attrs import field, frozen
 
+from kimi_inspect.addresses import next_address, origin
 from kimi_inspect.errors import (
     OfflineError,
     RateLimitedError,
@@ -33,7 +34,7 @@ from kimi_inspect.watchdog import Watchdog
 if TYPE_CHECKING:
     from huggingface_hub.utils import httpx
 
-__all__ = ["DEFAULT_TIMEOUT", "FileFacts", "OpenRange", "RangeAnswer", "Transport", "next_address", "origin"]
+__all__ = ["DEFAULT_TIMEOUT", "FileFacts", "OpenRange", "RangeAnswer", "Transport"]
 
 T = TypeVar("T")
 
@@ -93,27 +94,6 @@ class WholeAnswer:
     facts: FileFacts
     next: str | None = None
     status: int = 200
-
-
-def origin(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port: what a token may be sent to.
-
-    Raises:
-        ValueError: it is no address.
-    """
-    parts = urlsplit(url)
-    default = {"http": 80, "https": 443}.get(parts.scheme, 0)
-    return parts.scheme, (parts.hostname or "").lower(), parts.port or default
-
-
-def next_address(base: str, reference: str) -> str | None:
-    """Return where a redirect or link in an answer of `base` leads; None if that is nowhere that HTTP reaches."""
-    try:
-        url = urljoin(base, reference)
-        scheme, host, _ = origin(url)
-    except ValueError:
-        return None
-    return url if scheme in ("http", "https") and host else None
 
 
 class Transport:

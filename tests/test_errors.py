@@ -19,6 +19,7 @@ from contracts.checks import REPO
 import kimi_inspect
 import kimi_inspect.http_status
 from kimi_inspect import errors, open_checkpoint
+from kimi_inspect.addresses import public_url
 from kimi_inspect.errors import (
     AuthenticationError,
     CheckpointError,
@@ -30,7 +31,7 @@ from kimi_inspect.errors import (
     SourceFileNotFoundError,
     TransportError,
 )
-from kimi_inspect.http_status import UnsatisfiableRangeError, public_url
+from kimi_inspect.http_status import UnsatisfiableRangeError
 from kimi_inspect.testing import Fault, LoopbackHub, faults
 from kimi_inspect.testing.wire import Answer
 from kimi_inspect.transport import MAX_TRIES, MAX_WAIT, Transport

@@ -30,6 +30,7 @@ FLOORS = (
     (
         "sources",
         "forward",
+        "addresses",
         "http_status",
         "watchdog",
         "transport",

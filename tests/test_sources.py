@@ -12,6 +12,7 @@ from contracts.checks import TOKEN, answering, check_secret, moved
 from contracts.file_store import FileStoreContract
 
 from kimi_inspect import ByteSource, Traffic
+from kimi_inspect.addresses import origin
 from kimi_inspect.errors import RangeNotSupportedError, SourceError, SourceFileNotFoundError, TransportError
 from kimi_inspect.remote import HubRepository, PlainFiles
 from kimi_inspect.remote_file import RemoteFile
@@ -27,7 +28,7 @@ from kimi_inspect.sources import (
 )
 from kimi_inspect.testing import LoopbackHub, Repository, faults
 from kimi_inspect.testing.wire import Answer
-from kimi_inspect.transport import MAX_HOPS, Transport, origin
+from kimi_inspect.transport import MAX_HOPS, Transport
 
 X = "x.safetensors"
 
