@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import frozen
 
-from kimi_inspect.claims import all_opened
+from kimi_inspect.counted import all_opened
 from kimi_inspect.engines import ENGINES, Engine
 from kimi_inspect.loader_rules import NO, UNKNOWN, YES, Answer, Build
 from kimi_inspect.opening import Checkpoint

@@ -10,8 +10,9 @@ from attrs import evolve
 from layouts.published import PUBLISHED as MODELS
 
 from kimi_inspect import Checkpoint, Finding, Severity, open_checkpoint, summarize
-from kimi_inspect.claims import all_opened, claims_of, label_findings
+from kimi_inspect.claims import claims_of, label_findings
 from kimi_inspect.components import Component
+from kimi_inspect.counted import all_opened
 from kimi_inspect.hub_card import HubCard
 from kimi_inspect.name_words import expert_words, is_model_size, quant_words, size_word
 from kimi_inspect.published import PUBLISHED, published_of, repository_of

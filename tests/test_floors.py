@@ -90,7 +90,8 @@ FLOORS = (
     ),
     ("opening", "bodies"),
     (
-        *("report", "verdict", "summarizing", "comparison", "comparing", "published", "claims"),
+        *("report", "verdict", "summarizing", "comparison", "comparing", "published", "counted"),
+        *("name_claims", "claims"),
         *("loader_rules", "engines", "loaders"),
         *("outcome", "identity", "sides", "references", "difference_findings"),
         *("structure_audit", "config_audit", "manifest_audit", "auditing"),
