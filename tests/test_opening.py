@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from urllib.parse import unquote
@@ -365,6 +365,14 @@ class TestCancelling:
             opened(hub, progress=progress)
         assert hub.log == ()
 
+    @pytest.fixture
+    def heeded(self) -> Iterator[None]:
+        """Python's own way with an interrupt: what a shell starts in the background may have been told to ignore it."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
+    @pytest.mark.usefixtures("heeded")
     def test_an_interrupt_while_only_the_config_is_awaited(self, hub: LoopbackHub, cancelled: threading.Event) -> None:
         read = threading.Event()
         told: SimpleQueue[bool] = SimpleQueue()
