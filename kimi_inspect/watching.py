@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kimi_inspect.checking import Earlier, Partials, check, check_files, explained
 from kimi_inspect.digesting import Means
-from kimi_inspect.expectations import Against, expect
+from kimi_inspect.expectations import Against, Expectation, expect
 from kimi_inspect.hashing import Mark
 from kimi_inspect.journal import open_memory
 from kimi_inspect.judging import Expected, by_look
@@ -71,32 +71,45 @@ def watch(
     means = Means(memory=memory, max_workers=max_workers, notify=progress or (lambda _: None))
     expectation = expect(against, root, means, revision=revision, token=token, endpoint=endpoint)
     expectation = expectation.limited(as_globs(files))
-    refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
-    checked: dict[str, Mark] = {}
-    fresh: set[str] = set()
-    hashed = 0
+    watched = _Watched(root, expectation, means, seen)
+    while not watched.look():
+        wait(interval)
+    return check(root, expectation, means, earlier=watched.earlier)
 
-    def tell(file: FileVerification) -> None:
-        if not file.remembered:
-            fresh.add(file.path)
-        seen(explained(root, file, refetch))
 
-    before: Mapping[str, Mark] = {}
-    while True:
-        whole = _whole(root, expectation.files)
+class _Watched:
+    """A folder between two looks: what each file was at the last one, and what has been checked."""
+
+    def __init__(
+        self, root: Path, expectation: Expectation, means: Means, seen: Callable[[FileVerification], object]
+    ) -> None:
+        self._root = root
+        self._files = expectation.files
+        self._means = means
+        self._seen = seen
+        self._refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
+        self._before: Mapping[str, Mark] = {}
+        self._checked: dict[str, Mark] = {}
+        self.earlier = Earlier()
+
+    def look(self) -> bool:
+        """Check what has become whole; say whether all files have been checked as they are."""
+        whole = _whole(self._root, self._files)
         ready = [
             file
-            for file in expectation.files
-            if (mark := whole.get(file.path)) and before.get(file.path) == mark != checked.get(file.path)
+            for file in self._files
+            if (mark := whole.get(file.path)) and self._before.get(file.path) == mark != self._checked.get(file.path)
         ]
-        found = check_files(root, ready, means, seen=tell)
-        hashed += found.hashed
+        found = check_files(self._root, ready, self._means, seen=self._tell)
+        fresh = {file.path for file in found.files if not file.remembered}
+        self.earlier = Earlier(fresh=self.earlier.fresh | fresh, hashed=self.earlier.hashed + found.hashed)
         # One that changed while it was read was not whole yet.
-        checked |= {file.path: whole[file.path] for file in found.files if file.status != Status.UNFINISHED}
-        if all(whole.get(file.path) == checked.get(file.path) is not None for file in expectation.files):
-            return check(root, expectation, means, earlier=Earlier(fresh=frozenset(fresh), hashed=hashed))
-        before = whole
-        wait(interval)
+        self._checked |= {file.path: whole[file.path] for file in found.files if file.status != Status.UNFINISHED}
+        self._before = whole
+        return all(whole.get(file.path) == self._checked.get(file.path) is not None for file in self._files)
+
+    def _tell(self, file: FileVerification) -> None:
+        self._seen(explained(self._root, file, self._refetch))
 
 
 def _whole(root: Path, files: Sequence[Expected]) -> dict[str, Mark]:
