@@ -12,11 +12,21 @@ from kimi_inspect.digesting import Job, Means, digest_all
 from kimi_inspect.expectations import Expectation
 from kimi_inspect.fronts import Front, has_header, read_fronts
 from kimi_inspect.hashing import Mark
-from kimi_inspect.judging import Expected, by_answer, by_header, by_look, unhashed, unknown
-from kimi_inspect.reading import ReadOptions, read_shards
+from kimi_inspect.judging import Expected, by_answer, by_header, by_look, by_own_header, unhashed, unknown
+from kimi_inspect.reading import ReadOptions, ReadShard, read_shards
 from kimi_inspect.refetching import Refetch
 from kimi_inspect.sources import ListedFile, LocalFolder
-from kimi_inspect.tree import UNFINISHED, Entry, kept_partials, look_at, told_commits, unreadable, walk
+from kimi_inspect.text import plural, were
+from kimi_inspect.tree import (
+    MODELSCOPE_PARTS,
+    UNFINISHED,
+    Entry,
+    kept_partials,
+    look_at,
+    told_commits,
+    unreadable,
+    walk,
+)
 from kimi_inspect.verification import FileVerification, Status, Verification, is_weights
 
 __all__ = ["Earlier", "Partials", "check", "check_files", "explained"]
@@ -44,7 +54,8 @@ class Partials:
             # aria2 gives a file its full size at once; others write beside it, and what is whole stays whole.
             if beside and (suffix == ".aria2" or entry.mark is None):
                 return f"{file.path}{suffix} is there" + ("" if suffix == ".aria2" else f", {beside.size:,} bytes")
-        kept = self._kept.get(file.sha256 or "") or self._kept.get(file.git_sha1 or "")
+        fetched = look_at(self._root / MODELSCOPE_PARTS / file.path).mark
+        kept = fetched.size if fetched else self._kept.get(file.sha256 or "") or self._kept.get(file.git_sha1 or "")
         if entry.mark is None and kept is not None:
             return f"{kept:,} bytes of it have been fetched"
         return None
@@ -72,7 +83,7 @@ def check(
     """Check all files that are expected, and name those that are not."""
     earlier = earlier or Earlier()
     checked = check_files(root, expectation.files, means, quick=quick)
-    refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
+    refetch = expectation.refetch(root)
     found = [evolve(file, remembered=file.remembered and file.path not in earlier.fresh) for file in checked.files]
     expected = _told_together([explained(root, file, refetch) for file in found])
     extra = list(_extra(root, expectation))
@@ -152,9 +163,18 @@ def _fronts(root: Path, files: Iterable[Expected], means: Means, *, quick: bool)
 
 
 def _unhashed(root: Path, file: Expected, front: Front | None, size: int) -> FileVerification:
+    """Judge a file that nobody hashes: where no size is expected of a weight file, by what its own header says."""
     problem = None if front else unreadable(root / file.path)
     verdict = by_look(file, Entry(problem=problem), partial=None) if problem else None
+    if front and file.bytes is None:
+        shard = _own_header(root, file.path, size)
+        verdict = by_own_header(file, shard.error, shard.header.missing_bytes if shard.header else 0, size)
     return unhashed(file, front, size) if verdict is None else verdict
+
+
+def _own_header(root: Path, path: str, size: int | None) -> ReadShard:
+    (shard,) = read_shards(LocalFolder(root), [ListedFile(path=path, size=size)], ReadOptions(max_workers=1))
+    return shard
 
 
 def _hash(root: Path, files: Sequence[Expected], marks: Mapping[str, Mark], means: Means, found: _Found) -> int:
@@ -203,8 +223,7 @@ def _told_together(files: Sequence[FileVerification]) -> Sequence[FileVerificati
 
 def _by_own_header(root: Path, file: FileVerification) -> str:
     """Say what a weight file is by what it says of itself."""
-    listed = ListedFile(path=file.path, size=file.bytes)
-    (shard,) = read_shards(LocalFolder(root), [listed], ReadOptions(max_workers=1))
+    shard = _own_header(root, file.path, file.bytes)
     if shard.header is None:
         return f"no header that can be read: {shard.error.problem if shard.error else 'unknown'}"
     if shard.header.missing_bytes:
@@ -247,11 +266,14 @@ def _unlisted(extra: Iterable[FileVerification]) -> Iterable[str]:
 def _notes(root: Path, expectation: Expectation, files: Sequence[FileVerification], *, quick: bool) -> Iterable[str]:
     """Say what the files show together."""
     if quick:
-        unread = sum(file.bytes or 0 for file in files if file.status == Status.NOT_HASHED)
-        compared = "sizes and headers" if any(has_header(file.path) for file in files) else "sizes"
-        yield f"only {compared} were compared: {unread:,} bytes were not hashed, and may be others of the same length"
+        yield from _unproven(expectation, [file for file in files if file.status == Status.NOT_HASHED])
     if remembered := sum(file.bytes or 0 for file in files if file.remembered):
-        yield f"{remembered:,} bytes were hashed by an earlier call and not read again; without the journal they are"
+        amount = f"{plural(remembered, 'byte')} {were(remembered)}"
+        yield f"{amount} hashed by an earlier call and not read again; without the journal they are"
+    told = told_commits(root)
+    if expectation.commit and told and expectation.commit not in told and (quick or not all(file.ok for file in files)):
+        commits = ", ".join(sorted(told)[:3])
+        yield f"by the notes of the Hub's client the folder is of commit {commits}, not {expectation.commit}"
     if all(file.ok for file in files):
         return
     weights = [file for file in files if is_weights(file.path)]
@@ -262,7 +284,27 @@ def _notes(root: Path, expectation: Expectation, files: Sequence[FileVerificatio
         yield f"{those} whole, with headers of another revision or build"
     if len(weights) > 1 and values == len(weights):
         yield "every weight file has its size and another content: another revision or build rather than damage"
-    told = told_commits(root)
-    if expectation.commit and told and expectation.commit not in told:
-        commits = ", ".join(sorted(told)[:3])
-        yield f"by the notes of the Hub's client the folder is of commit {commits}, not {expectation.commit}"
+
+
+def _unproven(expectation: Expectation, files: Sequence[FileVerification]) -> Iterable[str]:
+    """Say what a quick look at files compared, and what that does not prove."""
+    expected = {file.path: file for file in expectation.files}
+    weights = [file for file in files if has_header(file.path)]
+    bare = [file for file in weights if not (expected[file.path].header_sha256 or expected[file.path].header_bytes)]
+    unsized = sum(expected[file.path].bytes is None for file in files)
+    compared = [
+        *(["sizes"] if unsized < len(files) else []),
+        *(["headers"] if len(bare) < len(weights) else []),
+    ]
+    unread = sum(file.bytes or 0 for file in files)
+    alike = "" if unsized else " of the same length"
+    said = f"only {' and '.join(compared)} were compared" if compared else "nothing was compared"
+    yield f"{said}: {plural(unread, 'byte')} {were(unread)} not hashed, and may be others{alike}"
+    if unsized:
+        yield f"no size is known of {plural(unsized, 'file')}; weight files were held against their own headers"
+    elif bare:
+        yield f"no header is known of {plural(len(bare), 'weight file')}, so only their sizes were compared"
+    if illegible := [file for file in weights if file.note]:
+        have = "has" if len(illegible) == 1 else "have"
+        names = ", ".join(file.path for file in illegible[:3])
+        yield f"{plural(len(illegible), 'weight file')} {have} a header that cannot be read: {names}"

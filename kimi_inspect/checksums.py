@@ -21,8 +21,10 @@ __all__ = ["BOM", "Checksums", "format_checksums", "parse_checksums"]
 
 _PLAIN = re.compile(rb"(?P<digest>[0-9A-Fa-f]{64})(?:[ \t][ *]|[ \t](?![ *]))(?P<name>.+)", re.DOTALL)
 _TAGGED = re.compile(rb"SHA256 ?\((?P<name>.+)\)[ \t]*=[ \t]*(?P<digest>[0-9A-Fa-f]{64})[ \t]*", re.DOTALL)
-_MEANT = re.compile(rb"[ \t]*\\?(?:[0-9A-Fa-f]{33,}|SHA256 ?\()")
-"""How a line begins that was meant as a checksum of this kind. Those of MD5 are shorter."""
+_MEANT = re.compile(
+    rb"[ \t]*\\?(?:[^ \t/:]{33,}[ \t]+[^ \t]|SHA256 ?\()|.*(?:[0-9A-Fa-f]{33}|[\0-\x08\x0e-\x1f])", re.DOTALL
+)
+"""A line that was meant as a checksum of this kind, or is no text at all. Those of MD5 are shorter."""
 
 BOM = b"\xef\xbb\xbf"
 """What some editors put before a text in UTF-8."""
@@ -98,7 +100,7 @@ def _safe(path: str, file: str | None) -> str:
     inner = re.sub(r"^(?:\./+)+", "", path)
     # On systems where a backslash is a letter like any other, a name may hold it.
     if leads_outside(inner if os.sep == "\\" else inner.replace("\\", "_")):
-        raise UnsafePathError("a path in the list leaves the folder", file=file, actual=repr(path))
+        raise UnsafePathError("a path in the list is no plain path below the folder", file=file, actual=repr(path))
     return inner
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from kimi_inspect import __version__, verbs
@@ -38,6 +39,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return its exit status: 0 fine, 1 findings, 2 cannot read or bad usage, 130 interrupted."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    if sys.stderr is None:
+        # Some services start programs with it closed, and what opens next would take its number.
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it lives as long as the process
     if sys.stdout is None:
         _tell(SourceError("standard output is closed; nothing can be shown"), as_json=False)
         return FAILED

@@ -9,9 +9,9 @@ from rich.table import Table
 
 from kimi_inspect.comparison import INSIDE, Comparison, ComparisonRow, ComponentSize
 from kimi_inspect.components import Component, Group
-from kimi_inspect.drawing import UNKNOWN, Column, bits_a_weight, draw, exact, gigabytes, plural, text_of
+from kimi_inspect.drawing import UNKNOWN, Column, bits_a_weight, draw, exact, gigabytes, text_of
 from kimi_inspect.rates import seconds_for
-from kimi_inspect.text import printable
+from kimi_inspect.text import plural, printable
 from kimi_inspect.values import Severity
 
 __all__ = ["comparison_table", "duration", "short_names", "show_compared"]

@@ -25,7 +25,6 @@ __all__ = [
     "gigabytes",
     "output",
     "percent",
-    "plural",
     "text_of",
 ]
 
@@ -138,11 +137,6 @@ def _table(columns: Sequence[Column], widths: Sequence[int | None], sums: bool) 
         texts = [text_of(cell, column.styles.get(cell, "")) for column, cell in zip(columns, row, strict=True)]
         table.add_row(*texts, style="bold" if last else "", end_section=sums and number == len(rows) - 1)
     return table
-
-
-def plural(number: int, what: str) -> str:
-    """Write how many there are of something."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 class _Output(Console):

@@ -27,12 +27,14 @@ from kimi_inspect.locking import NO_ACCESS, lock_located, sized, wanted_files
 from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.opening import MAX_WORKERS, Checkpoint, listed
 from kimi_inspect.reading import ReadOptions
+from kimi_inspect.refetching import Refetch
 from kimi_inspect.sets import matching
 from kimi_inspect.sources import ListedFile, LocalFile, LocalFolder, leads_outside, read_whole
+from kimi_inspect.text import plural, were
 from kimi_inspect.tree import at_home, look_at
 from kimi_inspect.values import Shard
 
-__all__ = ["Against", "Expectation", "expect"]
+__all__ = ["Against", "Expectation", "expect", "is_list"]
 
 MAX_LIST_BYTES = 256 * 1024 * 1024
 
@@ -53,6 +55,7 @@ class Expectation:
         against: what to call where that is said.
         source: where the files themselves are, or nothing that can be fetched from.
         commit: 40 hex digits, or None.
+        origin: address of the site that was asked, or None.
         files: those that are expected.
         beside: paths of others that belong there, and were not asked for.
         own: a file that says what is expected: it may lie in the folder and is no part of it.
@@ -63,11 +66,16 @@ class Expectation:
     against: str
     source: str = ""
     commit: str | None = None
+    origin: str | None = None
     files: tuple[Expected, ...]
     beside: frozenset[str] = frozenset()
     own: Path | None = None
     notes: tuple[str, ...] = ()
     globs: tuple[str, ...] = ()
+
+    def refetch(self, folder: Path) -> Refetch:
+        """Say what fetches files of it into a folder."""
+        return Refetch(source=self.source, commit=self.commit, folder=folder, origin=self.origin)
 
     def asks_for(self, path: str) -> bool:
         """Whether a path is one of those that were asked for."""
@@ -82,7 +90,9 @@ class Expectation:
         """
         for file in self.files:
             if leads_outside(file.path.replace("\\", "_") if os.sep == "/" else file.path):
-                raise UnsafePathError("a path leaves the folder", file=self.against, actual=repr(file.path))
+                raise UnsafePathError(
+                    "a path is no plain path below the folder", file=self.against, actual=repr(file.path)
+                )
         fitting = matching([ListedFile(path=file.path, size=None) for file in self.files], globs)
         paths = {file.path for file in fitting}
         if not paths:
@@ -146,6 +156,16 @@ def _list_file(source: str, *, is_path: bool) -> Path | None:
     return path if local and path.is_file() and not has_header(path.name) else None
 
 
+def is_list(path: Path) -> bool:
+    """Whether a file is empty, a manifest, or a list as sha256sum writes it."""
+    try:
+        if path.stat().st_size:
+            _of_file(path)
+    except (OSError, InvalidSourceError, UnsafePathError):
+        return False
+    return True
+
+
 def _of_file(path: Path) -> Expectation:
     data = read_whole(LocalFile(path), MAX_LIST_BYTES, str(path))
     if data.removeprefix(BOM).lstrip()[:1] == b"{":
@@ -157,7 +177,7 @@ def _of_file(path: Path) -> Expectation:
         against=str(path),
         files=tuple(Expected(path=name, sha256=digest) for name, digest in found.files),
         own=path,
-        notes=(f"{lines} and {_were(over)} passed over",) if over else (),
+        notes=(f"{lines} and {were(over)} passed over",) if over else (),
     )
 
 
@@ -206,7 +226,7 @@ def _of_folder(
     if quick:
         return _of_listing(location, root, means, quick=quick)
     # What is known of one folder is no business of the other's journal.
-    memory = open_memory(store.root if isinstance(means.memory, Journal) else None)
+    memory = open_memory(store.root, believed=isinstance(means.memory, Journal))
     manifest = lock_located(location, [], evolve(means, memory=memory))
     return _of_manifest(manifest, store.source)
 
@@ -234,22 +254,16 @@ def _of_listing(location: Location, root: Path, means: Means, *, quick: bool) ->
         )
 
     unread = sum(front.sha256 is None for front in fronts.values())
+    told = plural(unread, "header")
     return Expectation(
         against=store.source,
         source=store.source,
         commit=store.commit,
+        origin=store.origin,
         files=tuple(map(expected, wanted)),
         beside=frozenset(_paths(listing) - _paths(wanted)),
-        notes=(f"{_headers(unread)} not be read at the source and {_were(unread)} not compared",) if unread else (),
+        notes=(f"{told} could not be read at the source and {were(unread)} not compared",) if unread else (),
     )
-
-
-def _headers(count: int) -> str:
-    return f"{count:,} {'header' if count == 1 else 'headers'} could"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
 
 
 def _paths(files: Iterable[ListedFile]) -> set[str]:

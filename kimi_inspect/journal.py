@@ -22,7 +22,7 @@ from typing import Any
 from kimi_inspect.hashing import GIT_SHA1, SHA256, Mark
 from kimi_inspect.written import write_whole
 
-__all__ = ["Journal", "Memory", "journal_file", "open_memory"]
+__all__ = ["Disproved", "Journal", "Memory", "journal_file", "open_memory"]
 
 MAX_BYTES = 64 * 1024 * 1024
 """A longer journal is no journal: a line has some 250 bytes, and the largest folders some thousand files."""
@@ -66,33 +66,50 @@ class Journal(Memory):
             self.notes = (f"no journal is kept, for its place is taken by what is no file: {file}",)
         lines = _lines(file) if self._usable else []
         # Of a path only what was found last can still be so.
-        latest = {(key[0], key[2]): (key, digest) for key, digest in filter(None, map(_entry, lines))}
+        latest = {(key[0], key[2]): (key, digest) for key, digest in filter(None, map(_entry, lines or []))}
         self._digests.update(latest.values())
         self._ends_whole = not lines or lines[-1] == b""
-        if len(lines) > len(self._digests) + SPARE_LINES:
+        if lines is None or len(lines) > len(self._digests) + SPARE_LINES:
             self._rewrite()
 
     def remember(self, path: str, mark: Mark, algorithm: str, digest: str) -> None:
         """Keep a digest, and write it down at once."""
         super().remember(path, mark, algorithm, digest)
-        if not self._usable:
-            return
-        line = _line((path, mark, algorithm), digest)
-        with suppress(OSError):
-            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _CAREFUL, 0o600)
+        if self._usable:
             try:
-                if not S_ISREG(os.fstat(handle).st_mode):
-                    return
+                self._append(_line((path, mark, algorithm), digest))
+            except OSError as error:
+                self._usable = False
+                self.notes = (f"no journal is kept: {self._file} cannot be written: {error.strerror or error}",)
+
+    def _append(self, line: bytes) -> None:
+        handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _CAREFUL, 0o600)
+        try:
+            if S_ISREG(os.fstat(handle).st_mode):
                 # What a dead process left of a line is ended, so that it does not swallow this one.
                 data = line if self._ends_whole else b"\n" + line
                 self._ends_whole = os.write(handle, data) == len(data)
-            finally:
-                os.close(handle)
+        finally:
+            os.close(handle)
 
     def _rewrite(self) -> None:
         with suppress(OSError):
             write_whole(self._file, b"".join(_line(*item) for item in self._digests.items()))
             self._ends_whole = True
+
+
+class Disproved(Memory):
+    """What a call remembers that believes no journal: where it finds what is not as written, it corrects that."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def remember(self, path: str, mark: Mark, algorithm: str, digest: str) -> None:
+        """Keep a digest."""
+        super().remember(path, mark, algorithm, digest)
+        if self._journal.recall(path, mark, algorithm) not in (None, digest):
+            self._journal.remember(path, mark, algorithm, digest)
 
 
 def journal_file(folder: Path) -> Path | None:
@@ -107,10 +124,19 @@ def journal_file(folder: Path) -> Path | None:
     return place / f"{name}.journal"
 
 
-def open_memory(folder: Path | None) -> Memory:
-    """Open the journal of a folder; without one, or where none can be kept, digests are known until the call ends."""
-    file = journal_file(folder) if folder else None
-    return Journal(file) if file else Memory()
+def open_memory(folder: Path, *, believed: bool) -> Memory:
+    """Open the journal of a folder.
+
+    Where it is not believed, or none can be kept, digests are known until the call ends.
+    """
+    file = journal_file(folder)
+    if not believed:
+        return Disproved(Journal(file)) if file and file.exists() else Memory()
+    if file is None:
+        memory = Memory()
+        memory.notes = ("no journal is kept: no folder for it can be made below huggingface_hub's folder for assets",)
+        return memory
+    return Journal(file)
 
 
 def _may_be_journal(file: Path) -> bool:
@@ -121,14 +147,14 @@ def _may_be_journal(file: Path) -> bool:
         return True
 
 
-def _lines(file: Path) -> list[bytes]:
-    """Read the lines of a journal; none where it cannot be one, or is not this user's own."""
+def _lines(file: Path) -> list[bytes] | None:
+    """Read the lines of a journal; none where it cannot be one, or is not this user's own; None if it is too long."""
     with suppress(OSError), os.fdopen(os.open(file, os.O_RDONLY | _CAREFUL), "rb") as stream:
         status = os.fstat(stream.fileno())
         if not S_ISREG(status.st_mode):
             return []
-        if status.st_size <= MAX_BYTES and (not hasattr(os, "getuid") or status.st_uid == os.getuid()):
-            return stream.read().split(b"\n")
+        if not hasattr(os, "getuid") or status.st_uid == os.getuid():
+            return stream.read().split(b"\n") if status.st_size <= MAX_BYTES else None
     return []
 
 

@@ -7,13 +7,13 @@ from typing import Any
 from attrs import frozen
 
 from kimi_inspect.digesting import Answer
-from kimi_inspect.errors import SourceError
+from kimi_inspect.errors import KimiInspectError, SourceError
 from kimi_inspect.fronts import Front
 from kimi_inspect.hashing import GIT_SHA1, SHA256
 from kimi_inspect.tree import Entry
 from kimi_inspect.verification import HEADER_BYTES, HEADER_SHA256, FileVerification, Status
 
-__all__ = ["Expected", "by_answer", "by_header", "by_look", "unhashed", "unknown"]
+__all__ = ["Expected", "by_answer", "by_header", "by_look", "by_own_header", "unhashed", "unknown"]
 
 
 @frozen(kw_only=True)
@@ -85,6 +85,26 @@ def by_header(expected: Expected, front: Front, size: int) -> FileVerification |
         lengths = {"expected": expected.header_bytes, "actual": front.header_bytes}
         note = "a header of another length"
         return _found(expected, Status.MISMATCH, size, algorithm=HEADER_BYTES, **lengths, note=note)
+    return None
+
+
+def by_own_header(
+    expected: Expected, error: KimiInspectError | None, missing: int, size: int
+) -> FileVerification | None:
+    """Judge a weight file of which no size is expected by its own header; None if it is as long as that says.
+
+    Args:
+        expected: what should be there.
+        error: why the header cannot be read, or None.
+        missing: bytes that it promises beyond the end of the file.
+        size: of the file.
+    """
+    if error is not None:
+        return _found(expected, Status.UNREADABLE, size, note=f"no header that can be read: {error.problem}")
+    if missing:
+        note = "cut: its own header promises more"
+        sizes = {"algorithm": None, "expected": size + missing, "actual": size}
+        return _found(expected, Status.SIZE_DIFFERS, size, **sizes, note=note)
     return None
 
 

@@ -23,7 +23,7 @@ from kimi_inspect.errors import (
 )
 from kimi_inspect.fronts import Front, has_header, read_fronts
 from kimi_inspect.hashing import GIT_SHA1, SHA256
-from kimi_inspect.journal import open_memory
+from kimi_inspect.journal import Memory, open_memory
 from kimi_inspect.locating import Location, Source, locate
 from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.opening import MAX_WORKERS, listed
@@ -31,7 +31,7 @@ from kimi_inspect.reading import ReadOptions, workers
 from kimi_inspect.sets import as_globs, matching
 from kimi_inspect.sources import FileStore, ListedFile, LocalFolder, leads_outside
 from kimi_inspect.transport import DEFAULT_TIMEOUT
-from kimi_inspect.tree import UNFINISHED, look_at, refuse_no_folder, walk
+from kimi_inspect.tree import UNFINISHED, first_partial, look_at, refuse_no_folder, walk
 from kimi_inspect.values import ProgressCallback
 
 __all__ = ["NO_ACCESS", "lock", "lock_located", "sized", "wanted_files"]
@@ -40,6 +40,9 @@ NO_ACCESS = (AuthenticationError, GatedRepositoryError)
 
 SMALL_BYTES = 16 * 1024 * 1024
 """Files up to this size that git keeps are read, to know their SHA-256 too; the Hub keeps larger ones outside git."""
+
+
+_UNFINISHED = "the folder holds an unfinished download; finish it, or remove this"
 
 
 def lock(
@@ -82,7 +85,7 @@ def lock(
     """
     location = locate(source, revision=revision, token=token, endpoint=endpoint, timeout=timeout)
     store = location.store
-    memory = open_memory(store.root if journal and isinstance(store, LocalFolder) else None)
+    memory = open_memory(store.root, believed=journal) if isinstance(store, LocalFolder) else Memory()
     means = Means(memory=memory, max_workers=max_workers, executor=executor, notify=progress or (lambda _: None))
     return lock_located(location, as_globs(files), means, leave_out=_real(leave_out), portable=True)
 
@@ -120,7 +123,8 @@ def lock_located(
     told = [file if local or file.size is not None else sized(store, file) for file in wanted]
     return Manifest(
         source=_honest(store),
-        commit=store.commit,
+        # Nobody has asked the Hub whether a folder is what it is called.
+        commit=None if local else store.commit,
         created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         files=tuple(
             ManifestFile(
@@ -173,12 +177,14 @@ def wanted_files(location: Location, listing: Sequence[ListedFile]) -> Sequence[
 def _in_folder(store: LocalFolder, leave_out: str | None) -> list[ListedFile]:
     """List a folder for one who vouches for it: nothing may be there that cannot be read, or is not whole."""
     refuse_no_folder(store.root)
+    if (partial := first_partial(store.root)) is not None:
+        raise CheckpointError(_UNFINISHED, file=partial)
     found = []
     for path in walk(store.root, _refuse_folder):
         if leave_out and os.path.realpath(store.root / path) == leave_out:
             continue
         if path.endswith(UNFINISHED):
-            raise CheckpointError("the folder holds an unfinished download; finish it, or remove this", file=path)
+            raise CheckpointError(_UNFINISHED, file=path)
         entry = look_at(store.root / path)
         if entry.mark is None:
             problem = entry.problem or "there is a link to nothing"

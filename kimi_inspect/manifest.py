@@ -95,8 +95,10 @@ class Manifest:
             InvalidSourceError: it is a document of another schema, or says of a file what cannot be.
             UnsafePathError: a path leads out of the folder.
         """
-        if document.get("schema") != MANIFEST_SCHEMA:
-            raise InvalidSourceError("no manifest", expected=MANIFEST_SCHEMA, actual=repr(document.get("schema")))
+        given: object = document
+        schema = document.get("schema") if isinstance(given, Mapping) else None
+        if schema != MANIFEST_SCHEMA:
+            raise InvalidSourceError("no manifest", expected=MANIFEST_SCHEMA, actual=repr(schema))
         files = document.get("files")
         if not isinstance(files, list):
             raise InvalidSourceError("the manifest lists no files", actual=type(files).__name__)
@@ -122,7 +124,7 @@ class Manifest:
             document = json.loads(data.removeprefix("\ufeff") if isinstance(data, str) else data)
         except (ValueError, RecursionError):
             raise InvalidSourceError("no manifest: the file is no JSON") from None
-        return cls.from_dict(document if isinstance(document, dict) else {})
+        return cls.from_dict(document)
 
 
 def _file(document: object) -> ManifestFile:
@@ -130,9 +132,9 @@ def _file(document: object) -> ManifestFile:
         raise InvalidSourceError("the manifest has an entry of no known form", actual=type(document).__name__)
     path, size = document.get("path"), document.get("bytes")
     if not isinstance(path, str) or type(size) is not int or not 0 <= size <= MAX_OFFSET:
-        raise InvalidSourceError("the manifest has an entry without path or size", actual=repr(path))
+        raise InvalidSourceError("the manifest has an entry without a path, or a size in bytes", actual=repr(path))
     if leads_outside(path):
-        raise UnsafePathError("a path in the manifest leaves the folder", actual=repr(path))
+        raise UnsafePathError("a path in the manifest is no plain path below the folder", actual=repr(path))
     return ManifestFile(
         path=path,
         bytes=size,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from kimi_inspect.modelscope import DEFAULT_ENDPOINT
+
 __all__ = ["Refetch"]
 
 _REPOSITORY = re.compile(r"(?P<site>ms://)?(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
@@ -21,18 +23,23 @@ class Refetch:
         source: a repository as it is called in results, or anything else: then there is no command.
         commit: the commit, or None.
         folder: where the files are to be.
+        origin: address of the site, or None where that is not known.
     """
 
     source: str
     commit: str | None
     folder: Path
+    origin: str | None = None
 
     def command(self, path: str, *, again: bool) -> str | None:
-        """Return what to type for one file; `again` where one stands in its place."""
+        """Return what to type for one file, or None where that would not do; `again` where one stands in its place."""
         match = _REPOSITORY.fullmatch(self.source)
-        if match is None or path.startswith("-"):
+        # Letters that a terminal does not show as they are would be copied as others.
+        if match is None or path.startswith("-") or not path.isprintable() or self._is_blocked(path):
             return None
         if match["site"]:
+            if self.origin not in (None, DEFAULT_ENDPOINT):
+                return None
             # ModelScope's client looks at what is there itself.
             revision = ["--revision", match["revision"]] if match["revision"] else []
             words = ["modelscope", "download", "--model", match["repo"], path, *revision]
@@ -41,14 +48,32 @@ class Refetch:
         if self.commit is None or match["repo"].endswith(f"/{self.commit}"):
             return None
         force = ["--force-download"] if again else []
-        return shlex.join(["hf", "download", match["repo"], path, "--revision", self.commit, *self._place(), *force])
+        place = self._place()
+        if place is None:
+            return None
+        line = shlex.join(["hf", "download", match["repo"], path, "--revision", self.commit, *place, *force])
+        return line if self._is_usual() else f"HF_ENDPOINT={shlex.quote(self.origin or '')} {line}"
 
-    def _place(self) -> list[str]:
-        """Say where to: a snapshot of the Hub's cache is not to be written to but by the cache."""
+    def _is_usual(self) -> bool:
+        """Whether the Hub's client asks that site anyway."""
+        from huggingface_hub import constants
+
+        return self.origin in (None, constants.ENDPOINT.rstrip("/"))
+
+    def _is_blocked(self, path: str) -> bool:
+        """Whether a folder stands where the file should, or something else where a folder above it should."""
+        place = self.folder / path
+        above = [parent for parent in place.parents if self.folder in parent.parents]
+        return place.is_dir() or any(parent.exists() and not parent.is_dir() for parent in above)
+
+    def _place(self) -> list[str] | None:
+        """Say where to; a snapshot of the Hub's cache is written to by the cache alone, and with its own commit."""
         from huggingface_hub import constants
 
         real = self.folder.resolve()
         if real.parent.name != "snapshots":
             return ["--local-dir", str(self.folder)]
+        if real.name != self.commit:
+            return None
         cache = real.parent.parent.parent
         return [] if cache == Path(constants.HF_HUB_CACHE).resolve() else ["--cache-dir", str(cache)]

@@ -6,7 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from kimi_inspect.errors import AmbiguousCheckpointError, NoCheckpointError, SourceFileNotFoundError
+from kimi_inspect.errors import (
+    AmbiguousCheckpointError,
+    InvalidSourceError,
+    NoCheckpointError,
+    SourceFileNotFoundError,
+)
 from kimi_inspect.set_names import is_copy, is_draft, is_side, quant_label, variant_of
 from kimi_inspect.sidecars import ShardName
 from kimi_inspect.sources import ListedFile
@@ -254,8 +259,17 @@ def _size(nbytes: int | None) -> str:
 
 
 def as_globs(wanted: str | Sequence[str] | None) -> list[str]:
-    """Return globs that a caller gives, be it one or several."""
-    return [wanted] if isinstance(wanted, str) else list(wanted or ())
+    """Return globs that a caller gives, be it one or several.
+
+    Raises:
+        InvalidSourceError: an empty list: nothing fits it, and who made it may have meant something else.
+    """
+    if wanted is None:
+        return []
+    globs = [wanted] if isinstance(wanted, str) else list(wanted)
+    if not globs:
+        raise InvalidSourceError("a list of no globs fits no file; leave files out for all")
+    return globs
 
 
 def matching(listing: Sequence[ListedFile], globs: Sequence[str]) -> Sequence[ListedFile]:

@@ -18,12 +18,11 @@ from kimi_inspect.drawing import (
     exact,
     gigabytes,
     percent,
-    plural,
     text_of,
 )
 from kimi_inspect.opening import Listing
 from kimi_inspect.report import ComponentRow, EncodingRow, LayerRow, Report, merged, total
-from kimi_inspect.text import number_ranges, printable
+from kimi_inspect.text import number_ranges, plural, printable
 from kimi_inspect.values import Finding, Severity, Shard
 
 __all__ = ["show_comparison", "show_report", "show_sets"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["number_ranges", "printable", "quoted"]
+__all__ = ["number_ranges", "plural", "printable", "quoted", "were"]
 
 MAX_RUNS = 3
 """Runs of numbers that are written out in one line."""
@@ -23,6 +23,16 @@ def printable(text: str) -> str:
 def quoted(name: str) -> str:
     """Return a name in quotes, printable, its end cut off if it is very long."""
     return repr(name if len(name) <= LONGEST else name[:LONGEST] + "…")
+
+
+def plural(number: int, what: str) -> str:
+    """Write how many there are of something."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def were(number: int) -> str:
+    """Return the verb for so many."""
+    return "was" if number == 1 else "were"
 
 
 def number_ranges(numbers: Sequence[int]) -> str:

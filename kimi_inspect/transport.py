@@ -253,7 +253,7 @@ class Transport:
         self, url: str, headers: dict[str, str], file: str, telling: Collection[int] = ()
     ) -> Iterator[tuple[httpx.Response, FileFacts]]:
         """Send a request, follow its redirects, and hand over the first answer that is none, body unread."""
-        facts = FileFacts()
+        facts, asked = FileFacts(), origin(url)
         for _ in range(MAX_HOPS):
             response = self._send(url, headers, file)
             self._watchdog.own(response.extensions.get("network_stream"))
@@ -264,6 +264,10 @@ class Transport:
                 if response.status_code not in _REDIRECTS:
                     if response.status_code not in (200, 206, *telling):
                         self._drain(response, file)
+                        if response.status_code == 403 and origin(url) != asked:
+                            # It has seen no token, only a signed address: the next one may be better.
+                            problem = "the server of the files refuses the address it was sent to; try later"
+                            raise TransportError(problem, file=file, actual="status 403")
                         refuse(response, url, file)
                     yield response, facts
                     return

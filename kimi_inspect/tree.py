@@ -14,11 +14,14 @@ from kimi_inspect.errors import InvalidSourceError, SourceFileNotFoundError, Tra
 from kimi_inspect.hashing import Mark
 
 __all__ = [
+    "MODELSCOPE_PARTS",
     "UNFINISHED",
     "Entry",
     "at_home",
+    "first_partial",
     "kept_partials",
     "look_at",
+    "named_folder",
     "refuse_no_folder",
     "told_commits",
     "unreadable",
@@ -28,7 +31,13 @@ __all__ = [
 UNFINISHED = (".incomplete", ".aria2", ".part", ".partial", ".crdownload")
 """What download programs put behind the name of a file that they have not finished, or have notes on."""
 
-_BOOKKEEPING = (".git", ".cache/huggingface")
+MODELSCOPE_PARTS = "._____temp"
+"""The folder in which ModelScope's client keeps files, under their own paths, until they are whole."""
+
+_HUB_PARTS = ".cache/huggingface/download"
+"""The same of the Hub's client, under names that hold the digest."""
+
+_BOOKKEEPING = (".git", ".cache/huggingface", MODELSCOPE_PARTS)
 _NOTES = frozenset({".msc", ".mdl", ".mv", ".DS_Store"})
 """What git, the Hub's client, ModelScope's and the system keep beside the files: no part of a checkpoint."""
 
@@ -98,6 +107,20 @@ def refuse_no_folder(folder: Path) -> None:
         raise InvalidSourceError(problem, file=str(folder), expected=str(folder / "snapshots" / "<commit>"))
 
 
+def named_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder that can be listed.
+
+    Raises:
+        InvalidSourceError: the name is empty, as a variable may be that nobody has set.
+        KimiInspectError: as `refuse_no_folder`.
+    """
+    if not os.fspath(folder):
+        raise InvalidSourceError("no folder is named")
+    root = at_home(folder)
+    refuse_no_folder(root)
+    return root
+
+
 def walk(root: Path, unlisted: Callable[[OSError], object]) -> Iterator[str]:
     """Yield the path of every file and link below a folder, bookkeeping of git and of download programs left out.
 
@@ -112,7 +135,7 @@ def walk(root: Path, unlisted: Callable[[OSError], object]) -> Iterator[str]:
 
 def kept_partials(root: Path) -> dict[str, int]:
     """Return what the Hub's client keeps of files that it has not finished: their digests, and the bytes so far."""
-    places = [root / ".cache" / "huggingface" / "download"]
+    places = [root / _HUB_PARTS]
     real = root.resolve()
     if real.parent.name == "snapshots":
         places.append(real.parent.parent / "blobs")
@@ -125,12 +148,22 @@ def kept_partials(root: Path) -> dict[str, int]:
     return found
 
 
+def first_partial(root: Path) -> str | None:
+    """Return the path of a file that the clients of the Hub or ModelScope have in a folder and not finished, or None.
+
+    What the Hub's cache keeps beside its snapshots may belong to another of these.
+    """
+    hub, modelscope = (root / _HUB_PARTS).rglob("*.incomplete"), (root / MODELSCOPE_PARTS).rglob("*")
+    found = sorted(path.relative_to(root).as_posix() for path in (*hub, *modelscope) if path.is_file())
+    return found[0] if found else None
+
+
 def told_commits(root: Path) -> frozenset[str]:
     """Return the commits that the Hub's client notes for the files of a folder: a hint, and no evidence."""
     real = root.resolve()
     if real.parent.name == "snapshots" and _COMMIT.fullmatch(real.name):
         return frozenset({real.name})
-    notes = (root / ".cache" / "huggingface" / "download").rglob("*.metadata")
+    notes = (root / _HUB_PARTS).rglob("*.metadata")
     return frozenset(filter(None, map(_noted_commit, notes)))
 
 

@@ -6,12 +6,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kimi_inspect.errors import InvalidSourceError
+from kimi_inspect.errors import InvalidSourceError, TransportError
 from kimi_inspect.text import printable
 from kimi_inspect.values import ProgressCallback, Severity
 
@@ -116,6 +116,7 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     output = at_home(parsed.output) if parsed.output and parsed.output != "-" else None
     if output:
         refuse_unwritable(output)
+        _refuse_other(output)
     with _progress() as progress:
         manifest = locking.lock(
             parsed.source,
@@ -129,12 +130,22 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
         as_list = parsed.sha256sums
         _put(output, format_checksums(manifest.checksums()) if as_list else manifest.to_json().encode())
     for told in _unknown(manifest):
-        print(f"kimi-inspect: note: {told}", file=sys.stderr)
+        print(printable(f"kimi-inspect: note: {told}"), file=sys.stderr)
     if parsed.json and parsed.output != "-":
         print_json(manifest.to_dict())
     elif output:
         _tell_locked(manifest, output)
     return OK
+
+
+def _refuse_other(output: Path) -> None:
+    """Refuse to write over what neither `lock` nor sha256sum has written: it may be a file of the folder itself."""
+    from kimi_inspect.expectations import is_list
+    from kimi_inspect.written import is_stream
+
+    if output.exists() and not is_stream(output) and not is_list(output):
+        problem = "there is another file, no manifest and no list; remove it, or choose another name"
+        raise TransportError(problem, file=str(output), retryable=False)
 
 
 def _put(output: Path | None, data: bytes) -> None:
@@ -151,7 +162,7 @@ def _put(output: Path | None, data: bytes) -> None:
 
 def _tell_locked(manifest: Manifest, output: Path) -> None:
     """Say what was written; beside it, where that may be standard output."""
-    from kimi_inspect.drawing import plural
+    from kimi_inspect.text import plural
     from kimi_inspect.written import is_stream
 
     total = sum(file.bytes for file in manifest.files)
@@ -161,19 +172,21 @@ def _tell_locked(manifest: Manifest, output: Path) -> None:
 
 def _unknown(manifest: Manifest) -> Iterator[str]:
     """Say of how many files a manifest tells less than it could."""
-    from kimi_inspect.drawing import plural
     from kimi_inspect.fronts import has_header
+    from kimi_inspect.text import plural
 
-    headers = sum(has_header(file.path) and file.header_sha256 is None for file in manifest.files)
+    headers = [file.path for file in manifest.files if has_header(file.path) and file.header_sha256 is None]
     digests = sum(file.sha256 is None and file.git_sha1 is None for file in manifest.files)
     if headers:
-        yield f"{plural(headers, 'header')} could not be read, so the manifest has no digest of {_them(headers)}"
+        told = f"{plural(len(headers), 'header')} could not be read"
+        yield f"{told}, so the manifest has no digest of {_them(headers)}: {', '.join(headers[:3])}"
     if digests:
-        yield f"of {plural(digests, 'file')} no digest is known; a gated repository shows them to who has access"
+        gated = "; a gated repository shows them to who has access" if manifest.commit else ""
+        yield f"of {plural(digests, 'file')} no digest is known{gated}"
 
 
-def _them(count: int) -> str:
-    return "it" if count == 1 else "them"
+def _them(files: Sequence[str]) -> str:
+    return "it" if len(files) == 1 else "them"
 
 
 def verify(parsed: argparse.Namespace, options: dict[str, Any]) -> int:

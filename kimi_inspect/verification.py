@@ -46,7 +46,8 @@ class Status(StrEnum):
     UNREADABLE = "unreadable"
 
 
-_FAILED = frozenset({Status.MISMATCH, Status.SIZE_DIFFERS, Status.MISSING, Status.UNFINISHED, Status.UNREADABLE})
+_GOOD = frozenset({Status.OK, Status.NOT_HASHED, Status.EXTRA})
+"""Nothing is wrong; of a status that a later version has added that is not known."""
 
 
 @frozen(kw_only=True)
@@ -79,7 +80,7 @@ class FileVerification:
     @property
     def ok(self) -> bool:
         """Nothing is wrong with it: also of an extra file, and of one that was not hashed on purpose."""
-        return self.status not in _FAILED and not (self.status == Status.DIGEST_UNKNOWN and is_weights(self.path))
+        return self.status in _GOOD or (self.status == Status.DIGEST_UNKNOWN and not is_weights(self.path))
 
     def __bool__(self) -> bool:
         return self.ok

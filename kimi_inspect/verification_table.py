@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from kimi_inspect.drawing import gigabytes, plural, text_of
-from kimi_inspect.text import printable
+from kimi_inspect.drawing import gigabytes, text_of
+from kimi_inspect.text import plural, printable
 from kimi_inspect.verification import FileVerification, Status, Verification
 
 __all__ = ["file_lines", "show_verification"]

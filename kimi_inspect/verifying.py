@@ -16,7 +16,7 @@ from kimi_inspect.expectations import Against, expect
 from kimi_inspect.journal import Memory, open_memory
 from kimi_inspect.judging import Expected
 from kimi_inspect.sets import as_globs
-from kimi_inspect.tree import at_home, refuse_no_folder
+from kimi_inspect.tree import at_home, named_folder
 from kimi_inspect.values import ProgressCallback
 from kimi_inspect.verification import FileVerification, Verification
 
@@ -62,9 +62,8 @@ def verify(
         InvalidSourceError: `against` is nothing to hold a folder against.
         CheckpointError: no file is expected, or one outside of the folder.
     """
-    root = at_home(folder)
-    refuse_no_folder(root)
-    memory = open_memory(root if journal and not quick else None)
+    root = named_folder(folder)
+    memory = Memory() if quick else open_memory(root, believed=journal)
     means = Means(memory=memory, max_workers=max_workers, executor=executor, notify=progress or (lambda _: None))
     expectation = expect(against, root, means, quick=quick, revision=revision, token=token, endpoint=endpoint)
     return check(root, expectation.limited(as_globs(files)), means, quick=quick)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,10 +13,9 @@ from kimi_inspect.digesting import Means
 from kimi_inspect.expectations import Against, Expectation, expect
 from kimi_inspect.hashing import Mark
 from kimi_inspect.journal import open_memory
-from kimi_inspect.judging import Expected, by_look
-from kimi_inspect.refetching import Refetch
+from kimi_inspect.judging import by_look
 from kimi_inspect.sets import as_globs
-from kimi_inspect.tree import at_home, look_at, refuse_no_folder
+from kimi_inspect.tree import look_at, named_folder
 from kimi_inspect.values import ProgressCallback
 from kimi_inspect.verification import FileVerification, Status, Verification
 
@@ -23,6 +23,9 @@ __all__ = ["watch"]
 
 INTERVAL = 2.0
 """Seconds between two looks at the folder."""
+
+PATIENCE = 30
+"""Looks at which a file that is too short has to be the same before it is told: who writes it may have paused."""
 
 
 def watch(
@@ -43,7 +46,8 @@ def watch(
     """Verify the files of a folder as they arrive, until all that are expected are there.
 
     A file is whole when it has its size, nothing shows that it is still being fetched, and it was the same at the look
-    before. One that is wrong is told at once; when it has been replaced it is checked again.
+    before. One that is wrong is told at once, and one that stays too short after a minute; when it has been replaced it
+    is checked again.
 
     Args:
         folder: it may still be empty.
@@ -65,9 +69,8 @@ def watch(
     Raises:
         KimiInspectError: as `verify`.
     """
-    root = at_home(folder)
-    refuse_no_folder(root)
-    memory = open_memory(root if journal else None)
+    root = named_folder(folder)
+    memory = open_memory(root, believed=journal)
     means = Means(memory=memory, max_workers=max_workers, notify=progress or (lambda _: None))
     expectation = expect(against, root, means, revision=revision, token=token, endpoint=endpoint)
     expectation = expectation.limited(as_globs(files))
@@ -78,7 +81,7 @@ def watch(
 
 
 class _Watched:
-    """A folder between two looks: what each file was at the last one, and what has been checked."""
+    """A folder between two looks: what each file was at the last one, and what has been checked and told."""
 
     def __init__(
         self, root: Path, expectation: Expectation, means: Means, seen: Callable[[FileVerification], object]
@@ -87,14 +90,15 @@ class _Watched:
         self._files = expectation.files
         self._means = means
         self._seen = seen
-        self._refetch = Refetch(source=expectation.source, commit=expectation.commit, folder=root)
+        self._refetch = expectation.refetch(root)
         self._before: Mapping[str, Mark] = {}
         self._checked: dict[str, Mark] = {}
+        self._wrong: Counter[FileVerification] = Counter()
         self.earlier = Earlier()
 
     def look(self) -> bool:
         """Check what has become whole; say whether all files have been checked as they are."""
-        whole = _whole(self._root, self._files)
+        whole = self._whole()
         ready = [
             file
             for file in self._files
@@ -108,16 +112,22 @@ class _Watched:
         self._before = whole
         return all(whole.get(file.path) == self._checked.get(file.path) is not None for file in self._files)
 
+    def _whole(self) -> dict[str, Mark]:
+        """Return what the files are that seem to be there as a whole; tell of those that do not become so."""
+        partials = Partials(self._root)
+        whole, wrong = {}, Counter[FileVerification]()
+        for file in self._files:
+            entry = look_at(self._root / file.path)
+            verdict = by_look(file, entry, partial=partials.of(file, entry))
+            if verdict is None and entry.mark:
+                whole[file.path] = entry.mark
+            elif verdict is not None and verdict.status in (Status.SIZE_DIFFERS, Status.UNREADABLE):
+                wrong[verdict] = self._wrong[verdict] + 1
+                short = (verdict.bytes or 0) < (file.bytes or 0) and verdict.status == Status.SIZE_DIFFERS
+                if wrong[verdict] == (PATIENCE if short else 2):
+                    self._tell(verdict)
+        self._wrong = wrong
+        return whole
+
     def _tell(self, file: FileVerification) -> None:
         self._seen(explained(self._root, file, self._refetch))
-
-
-def _whole(root: Path, files: Sequence[Expected]) -> dict[str, Mark]:
-    """Return what the files are that seem to be there as a whole."""
-    partials = Partials(root)
-    found = {}
-    for file in files:
-        entry = look_at(root / file.path)
-        if entry.mark and by_look(file, entry, partial=partials.of(file, entry)) is None:
-            found[file.path] = entry.mark
-    return found

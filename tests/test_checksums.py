@@ -86,3 +86,37 @@ def test_two_digests_for_one_path() -> None:
     assert parse_checksums(twice.encode()).files == (("a", DIGEST),)
     with pytest.raises(InvalidSourceError, match="two digests"):
         parse_checksums(twice.encode() + f"{'0' * 64}  a\n".encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"g{DIGEST[1:]}  a",
+        f"{DIGEST[:20]}\ufffd{DIGEST[21:]}  a",
+        f"{DIGEST[:40]} {DIGEST[40:]}  a",
+        f"x {DIGEST}  a",
+        "\0" * 70,
+        f"{DIGEST[:10]}\x1b{DIGEST[11:]}  a",
+    ],
+)
+def test_a_line_that_is_damaged_is_refused(line: str) -> None:
+    """A list without it would say less than it seems to."""
+    with pytest.raises(InvalidSourceError, match="line 2 of the list is cut or damaged"):
+        parse_checksums(f"{DIGEST}  b\n{line}\n{DIGEST}  c\n".encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a remark",
+        "-----BEGIN PGP SIGNATURE-----",
+        "iQIzBAABCAAdFiEEq7RzLQ0pEhTqhP6KXb2vNwHaYmwFAmdk0H8ACgkQXb2vNwHa",
+        f"{DIGEST[:32]}  md5",
+        "https://huggingface.co/acme/a-model-of-some-length/tree/main and more",
+        "",
+    ],
+)
+def test_a_line_that_was_never_a_checksum_is_passed_over(line: str) -> None:
+    found = parse_checksums(f"{DIGEST}  b\n{line}\n{DIGEST}  c\n".encode())
+    assert [path for path, _ in found.files] == ["b", "c"]
+    assert found.passed_over == bool(line)

@@ -13,7 +13,6 @@ from test_caching import seen
 import kimi_inspect as ki
 from kimi_inspect import Checkpoint, Finding, Progress, Severity
 from kimi_inspect.errors import (
-    AuthenticationError,
     GatedRepositoryError,
     HeaderTooLargeError,
     KimiInspectError,
@@ -277,7 +276,7 @@ GOING_ON: dict[str, tuple[Fault, Any, type[KimiInspectError]]] = {
     "cut": (faults.cut_connection(), None, TransportError),
     "cut amid": (faults.cut_connection(after=10), "cdn", TransportError),
     "down": (faults.unavailable(), None, TransportError),
-    "expired": (faults.expired_signature(), None, AuthenticationError),
+    "expired": (faults.expired_signature(), None, TransportError),
     "waits": (faults.rate_limited(retry_after=1), None, RateLimitedError),
     "long wait": (faults.rate_limited(retry_after=int(MAX_WAIT) + 1), None, RateLimitedError),
     "gated": (faults.refused("gated-anonymous"), "hub", GatedRepositoryError),

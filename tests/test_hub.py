@@ -338,11 +338,12 @@ class TestWhereAnswersCome:
         # The token was the mirror's to hear, and nobody else's.
         assert {one.authorization for one in hub.log} == {None}
 
+    @pytest.mark.usefixtures("pauses")
     def test_the_hub_sends_to_another_origin(self, hub: LoopbackHub) -> None:
         hub.play(faults.redirected(hub.cdn_origin), times=None, origin="hub")
         with pytest.raises(KimiInspectError) as caught:
             open_checkpoint(REPO, endpoint=hub.endpoint, token=TOKEN)
-        assert [(one.origin, one.authorization) for one in hub.log] == [("hub", f"Bearer {TOKEN}"), ("cdn", None)]
+        assert {(one.origin, one.authorization) for one in hub.log} == {("hub", f"Bearer {TOKEN}"), ("cdn", None)}
         check_secret(caught.value)
 
 

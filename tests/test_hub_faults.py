@@ -184,7 +184,7 @@ ROWS = {
     "no end of waits": Row(
         faults.rate_limited(retry_after=1), RateLimitedError, MAX_TRIES, retryable=True, details={"retry_after": 1.0}
     ),
-    "expired addresses": Row(faults.expired_signature(), AuthenticationError, 2),
+    "expired addresses": Row(faults.expired_signature(), TransportError, 2 * MAX_TRIES, retryable=True),
     "gated, anonymous": Row(faults.refused("gated-anonymous"), GatedRepositoryError, 1, "hub"),
     "gated, not approved": Row(faults.refused("gated-unapproved"), GatedRepositoryError, 1, "hub"),
     "bad token": Row(faults.refused("bad-token"), AuthenticationError, 1, "hub"),

@@ -165,10 +165,47 @@ def test_it_lies_with_the_assets_of_the_hub_and_not_in_the_folder(tmp_path: Path
     assert place.is_relative_to(clean_environment / "assets")
     assert place == journal_file(tmp_path / "link")
     assert place != journal_file(tmp_path)
-    assert isinstance(open_memory(folder), Journal)
-    assert type(open_memory(None)) is Memory
+    assert isinstance(open_memory(folder, believed=True), Journal)
 
 
 def test_without_a_place_digests_are_known_until_the_call_ends(tmp_path: Path, clean_environment: Path) -> None:
     clean_environment.write_text("a file where the folder should be")
-    assert type(open_memory(tmp_path)) is Memory
+    memory = open_memory(tmp_path, believed=True)
+    assert type(memory) is Memory
+    assert "no journal is kept" in memory.notes[0]
+    assert not open_memory(tmp_path, believed=False).notes
+
+
+def test_one_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "one.journal"
+    journal = remembered(file, ("a", MARK, DIGEST), ("b", MARK, OTHER))
+    (note,) = journal.notes
+    assert note == f"no journal is kept: {file} cannot be written: No such file or directory"
+    assert journal.recall("b", MARK, SHA256) == OTHER
+
+
+def test_one_that_is_too_long_is_begun_anew(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered(file, ("a", MARK, DIGEST))
+    monkeypatch.setattr("kimi_inspect.journal.MAX_BYTES", file.stat().st_size - 1)
+    remembered(file, ("b", MARK, OTHER))
+    monkeypatch.undo()
+    assert [Journal(file).recall(path, MARK, SHA256) for path in "ab"] == [None, OTHER]
+
+
+@pytest.mark.usefixtures("clean_environment")
+def test_one_that_is_not_believed_is_corrected(tmp_path: Path) -> None:
+    """And left as it is where it was right, or told nothing."""
+    open_memory(tmp_path, believed=False).remember("a", MARK, SHA256, DIGEST)
+    file = journal_file(tmp_path)
+    assert file is not None
+    assert not file.exists()
+    remembered(file, ("a", MARK, DIGEST), ("b", MARK, DIGEST))
+    before = file.read_bytes()
+    memory = open_memory(tmp_path, believed=False)
+    assert memory.recall("a", MARK, SHA256) is None
+    for path in "ac":
+        memory.remember(path, MARK, SHA256, DIGEST)
+        assert memory.recall(path, MARK, SHA256) == DIGEST
+    assert file.read_bytes() == before
+    memory.remember("b", MARK, SHA256, OTHER)
+    assert [Journal(file).recall(path, MARK, SHA256) for path in "abc"] == [DIGEST, OTHER, None]

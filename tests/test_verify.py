@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from test_real_gguf import NAME as GEMMA
 from test_real_gguf import SHA256 as GEMMA_SHA256
 from test_real_gguf import path as gemma  # noqa: F401 - a fixture
@@ -176,7 +177,9 @@ def test_quick_hashes_nothing_and_says_so(check: Check, folder: Path, request: p
     found = check(folder, quick=True)
     assert statuses(found.files) == dict.fromkeys(FILES, "not-hashed")
     assert (found.ok, found.quick, found.bytes_hashed) == (True, True, 0)
-    assert any("were not hashed, and may be others of the same length" in note for note in found.notes)
+    sized = "sha256sums" not in request.node.name
+    assert any(("were not hashed, and may be others of the same length" in note) == sized for note in found.notes)
+    assert any("no size is known of 10 files" in note for note in found.notes) != sized
     assert not any(file.actual for file in found.files)
     assert all(file.expected for file in found.files) or "folder" in request.node.name
 
@@ -205,10 +208,33 @@ def test_quick_sees_sizes_and_what_is_missing(check: Check, folder: Path, reques
 
 def test_quick_tells_of_a_header_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     """A file that was laid out in full and never filled."""
-    (folder / shard_name(5)).write_bytes(bytes(len(FILES[shard_name(5)])))
+    name = shard_name(5)
+    manifest = ki.lock(folder)
+    bare = evolve(manifest, files=tuple(evolve(file, header_sha256=None) for file in manifest.files))
+    (folder / name).write_bytes(bytes(len(FILES[name])))
     (tmp_path / "SHA256SUMS").write_bytes(format_checksums((path, sha256(data)) for path, data in FILES.items()))
-    found = {file.path: file for file in ki.verify(folder, tmp_path / "SHA256SUMS", quick=True).files}
-    assert "its header cannot be read" in (found[shard_name(5)].note or "")
+    found = ki.verify(folder, tmp_path / "SHA256SUMS", quick=True)
+    (wrong,) = found.having("unreadable")
+    assert not found.ok
+    assert (wrong.path, (wrong.note or "").partition(":")[0]) == (name, "no header that can be read")
+    # Where its size is right, and a manifest has no header of it either, it may be what was locked.
+    found = ki.verify(folder, bare, quick=True)
+    assert found.ok
+    assert any(f"a header that cannot be read: {name}" in note for note in found.notes)
+    assert any("no header is known of 6 weight files" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("left", [0, 5, 1000])
+def test_quick_sees_what_is_cut_where_a_list_tells_no_sizes(left: int, folder: Path, tmp_path: Path) -> None:
+    name = shard_name(5)
+    (tmp_path / "SHA256SUMS").write_bytes(format_checksums((path, sha256(data)) for path, data in FILES.items()))
+    (folder / name).write_bytes(FILES[name][:left])
+    found = ki.verify(folder, tmp_path / "SHA256SUMS", quick=True)
+    assert statuses(found.files) == dict.fromkeys(FILES, "not-hashed") | {
+        name: "size-differs" if left == 1000 else "unreadable"
+    }
+    (wrong,) = (file for file in found.files if not file.ok)
+    assert left < 1000 or (wrong.expected, wrong.actual) == (len(FILES[name]), left)
 
 
 def test_a_large_file_of_another_header_is_not_hashed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +433,8 @@ def test_a_snapshot_of_the_cache_and_its_blobs(hub: LoopbackHub, clean_environme
         shard_name(3): "missing",
     }
     (wrong,) = found.having("mismatch")
-    assert wrong.command == f"hf download {REPO} {shard_name(1)} --revision {commit} --force-download"
+    command = f"hf download {REPO} {shard_name(1)} --revision {commit} --force-download"
+    assert wrong.command == f"HF_ENDPOINT={hub.endpoint} {command}"
 
 
 def test_an_unfinished_download_of_the_hubs_client(folder: Path, hub: LoopbackHub) -> None:
@@ -492,19 +519,24 @@ def test_commands_that_fetch_a_file_again(folder: Path, hub: LoopbackHub) -> Non
     found = ki.verify(folder, REPO, endpoint=hub.endpoint)
     commands = {file.path: file.command for file in found.files if file.command}
     base = f"hf download {REPO} {{}} --revision {found.commit} --local-dir {folder}"
-    assert commands == {
+    expected = {
         shard_name(1): base.format(shard_name(1)) + " --force-download",
         shard_name(2): base.format(shard_name(2)),
     }
+    assert commands == {path: f"HF_ENDPOINT={hub.endpoint} {command}" for path, command in expected.items()}
     with LoopbackHub([Repository(REPO, FILES)]) as other:
         manifest = ki.lock(REPO, endpoint=other.endpoint)
-    assert {file.path: file.command for file in ki.verify(folder, manifest).files if file.command} == commands
+    # A manifest does not say where its repository is.
+    assert {file.path: file.command for file in ki.verify(folder, manifest).files if file.command} == expected
 
 
 def test_the_command_of_modelscope(folder: Path) -> None:
     (folder / shard_name(1)).unlink()
     with LoopbackModelScope({REPO: FILES}, revisions=["v1"]) as site:
         (missing,) = ki.verify(folder, f"ms://{REPO}@v1", endpoint=site.endpoint).having("missing")
+        manifest = ki.lock(f"ms://{REPO}@v1", endpoint=site.endpoint)
+    assert missing.command is None, "its client asks no other site"
+    (missing,) = ki.verify(folder, manifest).having("missing")
     expected = f"modelscope download --model {REPO} {shard_name(1)} --revision v1 --local_dir {folder}"
     assert missing.command == expected
 

@@ -58,7 +58,7 @@ def unlisted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_link_stays_and_its_target_is_written(folder: Path, tmp_path: Path) -> None:
     for name, target in (("old", tmp_path / "there.json"), ("new", tmp_path / "not-yet.json")):
         if name == "old":
-            target.write_text("before")
+            target.write_text(Manifest(source="before", files=()).to_json())
         (tmp_path / name).symlink_to(target)
         assert main(["lock", str(folder), "-o", str(tmp_path / name)]) == 0
         assert (tmp_path / name).is_symlink()
@@ -307,3 +307,122 @@ def test_a_home_of_nobody_and_a_name_with_nul(folder: Path, tmp_path: Path, monk
             ki.verify(name, ki.lock(folder))
         assert main(["verify", str(folder), "--against", name]) == 2
         assert main(["lock", str(folder), "-o", name]) == 2
+
+
+# What would say more than it knows
+
+
+def test_a_journal_that_was_disproved_is_not_believed_again(folder: Path) -> None:
+    manifest = ki.lock(folder, journal=False)
+    assert ki.verify(folder, manifest).ok
+    path = folder / shard_name(2)
+    before = path.stat()
+    path.write_bytes(flipped(FILES[shard_name(2)], -2))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert ki.verify(folder, manifest).ok, "the change keeps all that the journal looks at"
+    assert not ki.verify(folder, manifest, journal=False).ok
+    assert not ki.verify(folder, manifest).ok
+
+
+def test_quick_says_that_the_folder_is_of_another_commit(folder: Path, hub: LoopbackHub) -> None:
+    noted = {".cache/huggingface/download/config.json.metadata": b"%s\netag\n1.0\n" % (b"e" * 40)}
+    told = f"of commit {'e' * 40}, not "
+    assert not any(told in note for note in ki.verify(write(folder, noted), REPO, endpoint=hub.endpoint).notes)
+    found = ki.verify(folder, REPO, endpoint=hub.endpoint, quick=True)
+    assert found.ok
+    assert any(told in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "partial",
+    [
+        f".cache/huggingface/download/x7Yz=.{sha256(FILES[shard_name(6)])}.incomplete",
+        f"._____temp/{shard_name(6)}",
+        f"{shard_name(6)}.aria2",
+    ],
+)
+def test_a_download_that_is_not_finished(partial: str, folder: Path, hub: LoopbackHub) -> None:
+    manifest = ki.lock(REPO, endpoint=hub.endpoint)
+    (folder / shard_name(6)).unlink()
+    write(folder, {partial: b"12345"})
+    with pytest.raises(ki.CheckpointError, match="unfinished download") as caught:
+        ki.lock(folder)
+    assert caught.value.file == partial
+    found = {file.path: file.status for file in ki.verify(folder, manifest).files}
+    assert found.pop(shard_name(6)) == "unfinished"
+    assert {path: status for path, status in found.items() if status != "ok"} == (
+        {partial: "unfinished"} if partial.endswith(".aria2") else {}
+    )
+
+
+def test_no_command_that_would_not_do(folder: Path, tmp_path: Path) -> None:
+    names = ("new\nline.txt", "esc\x1b[31m.txt", "bidi\u202e.txt", "config.json", "README/more.md", "plain.txt")
+    files = tuple(ki.ManifestFile(path=path, bytes=1, sha256="0" * 64) for path in names)
+    manifest = ki.Manifest(source="acme/tiny", commit="e" * 40, files=files)
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    (folder / "README").write_text("a file")
+    told = {file.path: file.command for file in ki.verify(folder, manifest).files if file.command}
+    assert list(told) == ["plain.txt"]
+    snapshot = tmp_path / "snapshots" / ("f" * 40)
+    snapshot.mkdir(parents=True)
+    assert not [file.command for file in ki.verify(snapshot, manifest).files if file.command]
+
+
+@pytest.mark.parametrize("closed", ["2", "1"])
+@pytest.mark.parametrize("verb", ["verify", "lock"])
+def test_a_service_may_close_what_it_does_not_read(closed: str, verb: str, folder: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "m.json"
+    manifest.write_text(ki.lock(folder).to_json())
+    arguments = {"verify": [str(folder), "--against", str(manifest)], "lock": [str(folder), "-o", str(manifest)]}
+    line = ["sh", "-c", f'exec "$@" {closed}>&-', "sh", sys.executable, "-m", "kimi_inspect", verb, *arguments[verb]]
+    done = subprocess.run(line, capture_output=True, check=False, timeout=60)
+    assert done.returncode == (0 if closed == "2" else 2)
+    assert b"Traceback" not in done.stderr
+    assert bool(done.stdout) == (closed == "2")
+
+
+@pytest.mark.parametrize("name", ["config.json", shard_name(1), "docs/usage.md"])
+def test_lock_writes_over_no_other_file(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lock", str(folder), "-o", str(folder / name)]) == 2
+    assert "there is another file" in capsys.readouterr().err
+    assert (folder / name).read_bytes() == FILES[name]
+
+
+@pytest.mark.parametrize("form", [[], ["--sha256sums"]])
+def test_lock_writes_over_what_it_has_written(form: list[str], folder: Path) -> None:
+    for _ in range(2):
+        assert main(["lock", str(folder), "-o", str(folder / "locked"), *form]) == 0
+        assert statuses(ki.verify(folder, folder / "locked").files) == ALL_OK
+
+
+def test_a_list_of_no_globs_is_refused(folder: Path) -> None:
+    manifest = ki.lock(folder)
+    for call in (lambda: ki.verify(folder, manifest, files=[]), lambda: ki.open_checkpoint(folder, files=[])):
+        with pytest.raises(ki.InvalidSourceError, match="fits no file"):
+            call()
+
+
+def test_a_status_of_a_later_version_is_not_ok(folder: Path) -> None:
+    document = ki.verify(folder, ki.lock(folder)).to_dict()
+    assert ki.Verification.from_dict(document).ok
+    document["files"][0]["status"] = "rotten"
+    assert not ki.Verification.from_dict(document).ok
+
+
+@pytest.mark.parametrize("document", [[], None, 5, "x"])
+def test_what_is_no_manifest(document: Any) -> None:
+    with pytest.raises(ki.InvalidSourceError, match="no manifest"):
+        Manifest.from_dict(document)
+    with pytest.raises(ki.InvalidSourceError, match="no manifest"):
+        Manifest.from_json(json.dumps(document))
+
+
+def test_a_folder_without_a_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "", "--against", str(folder)]) == 2
+    assert "no folder is named" in capsys.readouterr().err
+
+
+def test_a_signature_that_has_expired_costs_no_header(hub: LoopbackHub) -> None:
+    hub.play(faults.expired_signature(), path=shard_name(1), origin="cdn")
+    assert all(file.header_sha256 for file in ki.lock(REPO, endpoint=hub.endpoint).files if "model-" in file.path)

@@ -12,6 +12,7 @@ from verified import REPO, flipped, shard_name, small_kimi, statuses, write
 import kimi_inspect as ki
 from kimi_inspect.hashing import Digested, DigestTask, digest_file
 from kimi_inspect.testing import LoopbackHub, Repository
+from kimi_inspect.watching import PATIENCE
 
 FILES = {shard_name(number): small_kimi()[shard_name(number)] for number in (1, 2, 3)} | {"config.json": b"{}\n"}
 TOTAL = sum(map(len, FILES.values()))
@@ -121,6 +122,35 @@ def test_a_file_of_unknown_size_is_whole_when_it_rests(tmp_path: Path) -> None:
     download = Download(tmp_path / "model", [put(TWO, THREE, "config.json"), *grow, nothing])
     assert ki.watch(download.folder, sums, seen=download.seen, wait=download.wait, interval=7).ok
     assert [item for item in download.told if item[1] == ONE] == [(5, ONE, "ok")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        (put(ONE, data=FILES[ONE] + b"x"), "size-differs"),
+        (put("config.json", data=b"{}\r\n"), "size-differs"),
+        (lambda folder: (folder / TWO).mkdir(), "unreadable"),
+    ],
+    ids=["longer", "CR LF", "a folder"],
+)
+def test_what_cannot_become_right_is_told_at_once(
+    wrong: Callable[[Path], object], status: str, tmp_path: Path, manifest: ki.Manifest
+) -> None:
+    download = Download(tmp_path / "model", [wrong, *[nothing] * 2 * PATIENCE])
+    with pytest.raises(KeyboardInterrupt):
+        follow(download, manifest)
+    (told,) = download.told
+    assert (told[0], told[2]) == (2, status)
+
+
+def test_what_stays_too_short_is_told_after_a_while(tmp_path: Path, manifest: ki.Manifest) -> None:
+    """A download may pause; and what goes on is not told."""
+    steps = [*[nothing] * (PATIENCE - 2), put(ONE, data=FILES[ONE][:200]), *[nothing] * 2 * PATIENCE]
+    download = Download(tmp_path / "model", [put(ONE, data=FILES[ONE][:100]), *steps, put(*FILES), nothing])
+    found = follow(download, manifest)
+    assert found.ok
+    assert download.told[0] == (PATIENCE - 1 + PATIENCE, ONE, "size-differs")
+    assert [status for _, path, status in download.told if path == ONE] == ["size-differs", "ok"]
 
 
 def test_interrupted(tmp_path: Path, manifest: ki.Manifest) -> None:
