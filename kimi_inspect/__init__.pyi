@@ -2,6 +2,7 @@
 
 from kimi_inspect.auditing import audit as audit
 from kimi_inspect.bodies import read_ranges as read_ranges
+from kimi_inspect.checkpoint import Checkpoint as Checkpoint
 from kimi_inspect.comparing import compare as compare
 from kimi_inspect.comparison import Comparison as Comparison
 from kimi_inspect.comparison import ComparisonRow as ComparisonRow
@@ -35,7 +36,6 @@ from kimi_inspect.inventory import Inventory as Inventory
 from kimi_inspect.locking import lock as lock
 from kimi_inspect.manifest import Manifest as Manifest
 from kimi_inspect.manifest import ManifestFile as ManifestFile
-from kimi_inspect.opening import Checkpoint as Checkpoint
 from kimi_inspect.opening import open_checkpoint as open_checkpoint
 from kimi_inspect.report import ComponentRow as ComponentRow
 from kimi_inspect.report import EncodingRow as EncodingRow

@@ -9,6 +9,7 @@ from typing import Unpack
 from attrs import evolve, frozen
 
 from kimi_inspect.causes import apart, but_for
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.claims import claims_of, label_findings
 from kimi_inspect.config_audit import compare_with_config
 from kimi_inspect.errors import KimiInspectError
@@ -18,7 +19,7 @@ from kimi_inspect.loaders import loaders_of
 from kimi_inspect.locating import Source
 from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.manifest_audit import compare_with_manifest, weights_of
-from kimi_inspect.opening import Checkpoint, OpenOptions, options_for
+from kimi_inspect.opening import OpenOptions, options_for
 from kimi_inspect.outcome import Outcome, is_same, verdict_of
 from kimi_inspect.references import Config, Reference, Subject, reference_of, subject_of
 from kimi_inspect.report import Report

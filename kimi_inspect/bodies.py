@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kimi_inspect import modelscope
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.errors import InvalidSourceError
 from kimi_inspect.locating import locate
-from kimi_inspect.opening import Checkpoint
 from kimi_inspect.remote import reopened
 from kimi_inspect.sources import ByteSource, ListedFile
 from kimi_inspect.text import printable

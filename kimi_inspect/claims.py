@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.counted import Counted
 from kimi_inspect.findings import finding
 from kimi_inspect.hub_card import HubCard
 from kimi_inspect.labels import FILE_TYPES, GUESSED, find_wrong_labels
 from kimi_inspect.name_claims import EXPERTS, QUANT, SIZE, Saying, names_say, size_label_says, words_claim
-from kimi_inspect.opening import Checkpoint
 from kimi_inspect.published import CHECKED, published_of, repository_of
 from kimi_inspect.report import Report
 from kimi_inspect.sources import ListedFile

@@ -9,11 +9,12 @@ from typing import Unpack
 from attrs import evolve
 
 from kimi_inspect.addresses import public_url
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.comparison import INSIDE, SIDE_FILE, Comparison, ComparisonRow, ComponentSize, error_values
 from kimi_inspect.components import Component
 from kimi_inspect.errors import AmbiguousCheckpointError, InvalidSourceError, KimiInspectError
 from kimi_inspect.locating import Location, Source
-from kimi_inspect.opening import Checkpoint, OpenOptions, listed, located, open_listed, options_for
+from kimi_inspect.opening import OpenOptions, listed, located, open_listed, options_for
 from kimi_inspect.report import ComponentRow, Report
 from kimi_inspect.sources import ListedFile, MappedFiles
 from kimi_inspect.summarizing import summarize

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kimi_inspect.census import experts_by_layer
+from kimi_inspect.checkpoint import UNREAD, Checkpoint
 from kimi_inspect.completeness import find_lacks, layers_beyond
 from kimi_inspect.components import Component
 from kimi_inspect.difference_findings import OF_EXPERTS, pruning_finding
 from kimi_inspect.facts import Facts, facts_of
 from kimi_inspect.findings import MAX_EXAMPLES, finding
 from kimi_inspect.meaning import Meaning
-from kimi_inspect.opening import UNREAD, Checkpoint
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.references import Config
 from kimi_inspect.sides import families_of, same_family

@@ -11,8 +11,8 @@ import numpy as np
 from attrs import frozen
 
 from kimi_inspect.causes import Told
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.components import Component, Group
-from kimi_inspect.opening import Checkpoint
 from kimi_inspect.published import repository_of
 from kimi_inspect.report import Report
 from kimi_inspect.sidecars import ShardName

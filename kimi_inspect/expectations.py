@@ -6,9 +6,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from attrs import evolve, frozen
 
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.checksums import BOM, parse_checksums
 from kimi_inspect.digesting import Means
 from kimi_inspect.errors import (
@@ -25,7 +27,7 @@ from kimi_inspect.judging import Expected
 from kimi_inspect.locating import Location, Source, is_local, locate
 from kimi_inspect.locking import NO_ACCESS, lock_located, sized, wanted_files
 from kimi_inspect.manifest import Manifest, ManifestFile
-from kimi_inspect.opening import MAX_WORKERS, Checkpoint, listed
+from kimi_inspect.opening import MAX_WORKERS, listed
 from kimi_inspect.reading import ReadOptions
 from kimi_inspect.refetching import Refetch
 from kimi_inspect.sets import matching
@@ -38,7 +40,7 @@ __all__ = ["Against", "Expectation", "expect", "is_list"]
 
 MAX_LIST_BYTES = 256 * 1024 * 1024
 
-Against = Source | Checkpoint | Manifest
+Against: TypeAlias = Source | Checkpoint | Manifest
 
 _UNREAD = (*NO_ACCESS, SourceFileNotFoundError)
 """Why a header is told as unread; any other trouble would leave the result saying less than it seems to."""

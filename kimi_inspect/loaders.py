@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import frozen
 
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.counted import all_opened
 from kimi_inspect.engines import ENGINES, Engine
 from kimi_inspect.loader_rules import NO, UNKNOWN, YES, Answer, Build
-from kimi_inspect.opening import Checkpoint
 from kimi_inspect.published import CHECKED, OWN_ENGINES, repository_of
 from kimi_inspect.report import Report
 from kimi_inspect.table import TensorTable

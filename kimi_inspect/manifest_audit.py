@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.findings import finding
 from kimi_inspect.manifest import Manifest, ManifestFile
-from kimi_inspect.opening import Checkpoint
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.sets import sort_out
 from kimi_inspect.sources import ListedFile

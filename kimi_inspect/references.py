@@ -10,13 +10,14 @@ from typing import Any, cast
 from attrs import frozen
 
 from kimi_inspect.bodies import read_ranges
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.choosing import named_set
 from kimi_inspect.errors import InvalidSourceError, NoCheckpointError
 from kimi_inspect.hub_card import HubCard
 from kimi_inspect.indexes import declared_total, indexes_of
 from kimi_inspect.locating import WEIGHT_SUFFIXES, Source
 from kimi_inspect.manifest import MANIFEST_SCHEMA, Manifest
-from kimi_inspect.opening import Checkpoint, OpenOptions, listed, located, open_listed, options_for
+from kimi_inspect.opening import OpenOptions, listed, located, open_listed, options_for
 from kimi_inspect.remote import HubRepository
 from kimi_inspect.sets import as_globs
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config

@@ -8,11 +8,11 @@ from typing import Any
 
 from attrs import frozen
 
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.components import Component
 from kimi_inspect.facts import facts_of
 from kimi_inspect.families import ALIASES, family_of
 from kimi_inspect.holdings import Unit, holdings_of
-from kimi_inspect.opening import Checkpoint
 from kimi_inspect.report import total
 from kimi_inspect.values import Companion
 

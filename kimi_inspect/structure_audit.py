@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kimi_inspect.checkpoint import UNREAD
 from kimi_inspect.components import Group
 from kimi_inspect.difference_findings import difference_findings, kept_of, requantization_findings, requantizations_of
 from kimi_inspect.differences import Differences, differences_of
 from kimi_inspect.findings import finding
-from kimi_inspect.opening import UNREAD
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.sides import Side, same_family
 from kimi_inspect.values import Finding

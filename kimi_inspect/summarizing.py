@@ -10,10 +10,11 @@ import numpy as np
 from attrs import frozen
 
 from kimi_inspect.census import experts_by_layer
+from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.components import Component
 from kimi_inspect.facts import facts_of
 from kimi_inspect.locating import Source
-from kimi_inspect.opening import Checkpoint, OpenOptions, open_checkpoint
+from kimi_inspect.opening import OpenOptions, open_checkpoint
 from kimi_inspect.report import ComponentRow, EncodingRow, ExpertCensus, LayerRow, Report, merged
 from kimi_inspect.sums import distinct, exact_sums
 from kimi_inspect.table import COMPONENTS, Look, TensorTable

@@ -88,7 +88,7 @@ FLOORS = (
             "labels",
         ),
     ),
-    ("opening", "bodies"),
+    ("checkpoint", "opening", "bodies"),
     (
         *("report", "verdict", "summarizing", "comparison", "comparing", "published", "counted"),
         *("name_claims", "claims"),
