@@ -124,7 +124,7 @@ def _size(row: ComponentRow) -> ComponentSize:
 
 
 def _name(report: Report) -> str:
-    is_file = any(report.source == shard.path or report.source.endswith(f"/{shard.path}") for shard in report.files)
+    is_file = any(report.source == shard.path or report.source.endswith(f"/{shard.path}") for shard in report.by_file())
     return f"{report.source}:{report.set_name}" if report.other_sets and not is_file else report.source
 
 

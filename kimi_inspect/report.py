@@ -10,6 +10,7 @@ import attrs
 from attrs import field, frozen
 
 from kimi_inspect.components import Component, Group
+from kimi_inspect.errors import InvalidSourceError
 from kimi_inspect.values import Companion, Finding, LongArray, Severity, Shard, Traffic
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
 
 REPORT_SCHEMA = "kimi-inspect/report/1"
 
@@ -139,8 +141,9 @@ class Report:
         known_parameters: the values of all the others.
         unknown_tensors: how many tensors hold an unknown number of values.
         components: largest first, those without a tensor left out.
-        layers: the tensors outside the language stack first, then layer by layer.
-        files: the shards.
+        layers: the tensors outside the language stack first, then layer by layer; None in a report that was read from a
+            document without them.
+        files: the shards; None likewise.
         experts: census of the routed experts, or None if there are none.
         companions: side files, whether counted or not.
         other_sets: what else can be opened there, by name.
@@ -170,20 +173,24 @@ class Report:
     other_sets: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     traffic: Traffic = field(default=Traffic(), eq=False)
-    layers: tuple[LayerRow, ...] = ()
-    files: tuple[Shard, ...] = ()
+    layers: tuple[LayerRow, ...] | None = ()
+    files: tuple[Shard, ...] | None = ()
 
     def __getitem__(self, component: Component) -> ComponentRow:
         rows = (row for row in self.components if row.component == component)
         return next(rows, ComponentRow(component=Component(component)))
 
     def by_layer(self) -> tuple[LayerRow, ...]:
-        """Rows that add up to the whole: what stands outside the language stack, then each layer."""
-        return self.layers
+        """Rows that add up to the whole: what stands outside the language stack, then each layer.
+
+        Raises:
+            InvalidSourceError: the report was read from a document without them.
+        """
+        return _there(self.layers, "layer")
 
     def by_file(self) -> tuple[Shard, ...]:
-        """One row a file."""
-        return self.files
+        """One row a file; raises as `by_layer`."""
+        return _there(self.files, "file")
 
     def by_encoding(self) -> tuple[EncodingRow, ...]:
         """One row an encoding, over all components, largest first."""
@@ -201,9 +208,9 @@ class Report:
             if attribute.name not in ("layers", "files"):
                 document[attribute.name] = plain(getattr(self, attribute.name))
         document["components"] = [_component_dict(row) for row in self.components]
-        if "layer" in wanted:
+        if "layer" in wanted and self.layers is not None:
             document["layers"] = [_layer_dict(row) for row in self.layers]
-        if "file" in wanted:
+        if "file" in wanted and self.files is not None:
             document["files"] = plain(self.files)
         if "encoding" in wanted:
             document["encodings"] = plain(self.by_encoding())
@@ -214,10 +221,20 @@ class Report:
         """Read what `to_dict` wrote; keys that are not known are passed over.
 
         Raises:
-            ValueError: it is a document of another schema.
+            InvalidSourceError: it is a document of another schema, or lacks what that asks for.
         """
-        if document.get("schema") != REPORT_SCHEMA:
-            raise ValueError(f"expected schema {REPORT_SCHEMA}, got {document.get('schema')!r}")
+        given: object = document
+        schema = document.get("schema") if isinstance(given, Mapping) else None
+        if schema != REPORT_SCHEMA:
+            raise InvalidSourceError("no report", expected=REPORT_SCHEMA, actual=repr(schema))
+        try:
+            return cls._read(document)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            problem = f"a report that lacks something, or has it in another form: {type(error).__name__}, {error}"
+        raise InvalidSourceError(problem)
+
+    @classmethod
+    def _read(cls, document: Mapping[str, Any]) -> Report:
         experts = document.get("experts")
         values = _known(cls, document) | {
             "components": tuple(map(_component_row, document["components"])),
@@ -226,10 +243,20 @@ class Report:
             "other_sets": tuple(document.get("other_sets", ())),
             "findings": tuple(map(_finding, document.get("findings", ()))),
             "traffic": Traffic(**_known(Traffic, document.get("traffic", {}))),
-            "layers": tuple(map(_layer_row, document.get("layers", ()))),
-            "files": tuple(map(_shard, document.get("files", ()))),
+            "layers": tuple(map(_layer_row, document["layers"])) if "layers" in document else None,
+            "files": tuple(map(_shard, document["files"])) if "files" in document else None,
         }
+        for name, value in values.items():
+            if name.endswith(("_bytes", "_count", "_tensors")) and type(value) is not int:
+                raise TypeError(f"{name} is {value!r}")
         return cls(**values)
+
+
+def _there(rows: tuple[T, ...] | None, name: str) -> tuple[T, ...]:
+    if rows is None:
+        problem = f"the document that this report was read from has no table by {name}; write it with --by {name}"
+        raise InvalidSourceError(f"{problem}, or with all that `to_dict` gives")
+    return rows
 
 
 def merged(rows: Iterable[EncodingRow]) -> tuple[EncodingRow, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -58,11 +59,17 @@ def refuse_other_formats(head: bytes, file: str) -> None:
 
 
 def parse_config(data: bytes) -> dict[str, Any] | None:
-    """Decode a config.json; None if it is no JSON object."""
+    """Decode a config.json; None if it is no JSON object.
+
+    As Python's own reader does, and with it all loaders, it takes `Infinity` and `NaN`, which JSON does not have.
+    """
     try:
         config = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        try:
+            config = json.loads(data.decode())
+        except (ValueError, RecursionError):
+            return None
     return config if isinstance(config, dict) else None
 
 

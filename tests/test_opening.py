@@ -42,7 +42,9 @@ from kimi_inspect.testing import (
     HollowFile,
     LoopbackHub,
     Repository,
+    TensorSpec,
     faults,
+    hollow_safetensors,
     kimi_k3,
     kimi_k31_pro,
 )
@@ -395,6 +397,15 @@ class TestCancelling:
         for thread in our_threads():
             thread.join(30)
         assert our_threads() == []
+
+
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN"])
+def test_a_config_may_hold_what_python_writes(tmp_path: Path, number: str) -> None:
+    """Mamba-2 has `time_step_limit: [0.0, Infinity]`; JSON has no such number, and all loaders take it."""
+    (tmp_path / "model.safetensors").write_bytes(hollow_safetensors([TensorSpec("a", "F32", (2,))]).read())
+    (tmp_path / "config.json").write_text(f'{{"model_type": "mamba2", "time_step_limit": [0.0, {number}]}}')
+    checkpoint = open_checkpoint(tmp_path)
+    assert (checkpoint.family, checkpoint.findings) == ("mamba2", ())
 
 
 class TestResults:

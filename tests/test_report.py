@@ -84,6 +84,31 @@ def test_another_schema_is_refused(report: ki.Report, schema: str | None) -> Non
         ki.Report.from_dict({**report.to_dict(), "schema": schema})
 
 
+@pytest.mark.parametrize("document", [None, [], 5, {}])
+def test_what_is_no_report(document: Any) -> None:
+    with pytest.raises(ki.InvalidSourceError, match="no report"):
+        ki.Report.from_dict(document)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("components", None), ("file_bytes", "7"), ("companions", 5), ("files", [7])]
+)
+def test_a_report_that_is_damaged(report: ki.Report, key: str, value: object) -> None:
+    document = report.to_dict()
+    with pytest.raises(ki.InvalidSourceError, match="in another form"):
+        ki.Report.from_dict({**document, key: value})
+
+
+def test_a_table_that_was_not_written_is_not_read_as_an_empty_one(report: ki.Report) -> None:
+    read = ki.Report.from_dict(report.to_dict(by=["file"]))
+    assert read.by_file() == report.by_file()
+    assert read.by_encoding() == report.by_encoding()
+    with pytest.raises(ki.InvalidSourceError, match="no table by layer"):
+        read.by_layer()
+    assert read != report
+    assert ki.Report.from_dict(read.to_dict()) == read
+
+
 def test_an_absent_component_is_a_row_of_zeros(report: ki.Report) -> None:
     row = report[ki.Component.AUDIO_TOWER]
     assert (row.tensor_count, row.stored_bytes, row.parameters, row.encodings) == (0, 0, 0, ())

@@ -37,7 +37,7 @@ def test_a_table_is_never_wider_than_its_terminal_and_cuts_no_number(report: ki.
         "component": report.components,
         # Layers that are made alike share the lines of their components: 0, 1 and 2, 3, and what stands outside.
         "layer": [part for row in report.by_layer() if row.layer in (None, 0, 1, 3) for part in row.components],
-        "file": report.files,
+        "file": report.by_file(),
         "encoding": report.by_encoding(),
     }
     assert len(lines) == len(rows[by]) + 2
