@@ -168,7 +168,9 @@ def _unhashed(root: Path, file: Expected, front: Front | None, size: int) -> Fil
     verdict = by_look(file, Entry(problem=problem), partial=None) if problem else None
     if front and file.bytes is None:
         shard = _own_header(root, file.path, size)
-        verdict = by_own_header(file, shard.error, shard.header.missing_bytes if shard.header else 0, size)
+        ends = {item.code: item.expected for item in (shard.header.findings if shard.header else ())}
+        promised = ends.get("truncated", ends.get("trailing-bytes", size))
+        verdict = by_own_header(file, shard.error, promised, size)
     return unhashed(file, front, size) if verdict is None else verdict
 
 
@@ -298,7 +300,7 @@ def _unproven(expectation: Expectation, files: Sequence[FileVerification]) -> It
     ]
     unread = sum(file.bytes or 0 for file in files)
     alike = "" if unsized else " of the same length"
-    said = f"only {' and '.join(compared)} were compared" if compared else "nothing was compared"
+    said = f"only {' and '.join(compared)} were compared" if compared else "files were only looked for"
     yield f"{said}: {plural(unread, 'byte')} {were(unread)} not hashed, and may be others{alike}"
     if unsized:
         yield f"no size is known of {plural(unsized, 'file')}; weight files were held against their own headers"

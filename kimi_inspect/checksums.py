@@ -110,5 +110,6 @@ def format_checksums(files: Iterable[tuple[str, str]]) -> bytes:
 
 
 def _line(name: bytes, digest: bytes) -> bytes:
+    name = b"./-" if name == b"-" else name  # alone it is the program's standard input
     written = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
     return (b"\\" if written != name else b"") + digest + b"  " + written + b"\n"

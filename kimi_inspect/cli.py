@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 from kimi_inspect import __version__, verbs
 from kimi_inspect.errors import InvalidSourceError, KimiInspectError, SourceError, TransportError
 from kimi_inspect.rates import bits_per_second
-from kimi_inspect.text import printable
-from kimi_inspect.verbs import FAILED, FOUND, OK, print_json
+from kimi_inspect.verbs import FAILED, FOUND, OK, print_json, say
 
 __all__ = ["main"]
 
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error, as_json="--json" in arguments)
         return FAILED
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -248,7 +247,7 @@ def _positive(text: str) -> int:
 
 def _tell(error: KimiInspectError, *, as_json: bool) -> None:
     told = ": ".join([*getattr(error, "__notes__", ()), str(error)])
-    print(f"kimi-inspect: {printable(told)}", file=sys.stderr)
+    say(f"kimi-inspect: {told}")
     if as_json:
         from kimi_inspect.comparison import error_values
 

@@ -131,18 +131,30 @@ def expect(
         UnsafePathError: a path in it leads out of the folder.
     """
     if isinstance(against, Manifest):
-        return _of_manifest(against, against.source)
+        return _at(_of_manifest(against, against.source), revision, endpoint)
     if isinstance(against, Checkpoint):
-        return _of_checkpoint(against)
+        return _at(_of_checkpoint(against), revision, endpoint)
     file = (
         None if isinstance(against, Mapping) else _list_file(os.fspath(against), is_path=not isinstance(against, str))
     )
     if file is not None:
-        return _of_file(file)
+        return _at(_of_file(file), revision, endpoint)
     location = locate(against, revision=revision, token=token, endpoint=endpoint)
     if isinstance(location.store, LocalFolder):
         return _of_folder(location, location.store, against, root, means, quick=quick)
     return _of_listing(location, root, means, quick=quick)
+
+
+def _at(expectation: Expectation, revision: str | None, endpoint: str | None) -> Expectation:
+    """Add where files may be fetched from to what was read of no site.
+
+    Raises:
+        InvalidSourceError: a revision is asked for that it is not known to be of.
+    """
+    if revision not in (None, expectation.commit):
+        problem = "what it is held against names its own revision or none; leave the revision out"
+        raise InvalidSourceError(problem, file=expectation.against, expected=expectation.commit, actual=revision)
+    return evolve(expectation, origin=endpoint.rstrip("/") if endpoint else None)
 
 
 def _list_file(source: str, *, is_path: bool) -> Path | None:
@@ -155,7 +167,8 @@ def _list_file(source: str, *, is_path: bool) -> Path | None:
     if path.name.endswith(".json") or _LISTS.fullmatch(path.name):
         return path
     local = is_path or is_local(source) or "/" not in source
-    return path if local and path.is_file() and not has_header(path.name) else None
+    there = path.is_file() or path.is_fifo()
+    return path if local and there and not has_header(path.name) else None
 
 
 def is_list(path: Path) -> bool:
@@ -169,9 +182,14 @@ def is_list(path: Path) -> bool:
 
 
 def _of_file(path: Path) -> Expectation:
-    data = read_whole(LocalFile(path), MAX_LIST_BYTES, str(path))
+    data = path.read_bytes() if path.is_fifo() else read_whole(LocalFile(path), MAX_LIST_BYTES, str(path))
     if data.removeprefix(BOM).lstrip()[:1] == b"{":
-        return evolve(_of_manifest(Manifest.from_json(data), str(path)), own=path)
+        try:
+            manifest = Manifest.from_json(data)
+        except (InvalidSourceError, UnsafePathError) as error:
+            error.file = error.file or str(path)
+            raise
+        return evolve(_of_manifest(manifest, str(path)), own=path)
     found = parse_checksums(data, file=str(path))
     over = found.passed_over
     lines = "1 line of the list is no checksum" if over == 1 else f"{over:,} lines of the list are no checksums"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from threading import Lock
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, TransportError
 from kimi_inspect.header import malformed
@@ -29,11 +29,13 @@ class Front:
 
     Attributes:
         header_bytes: how long it is; 0 if it cannot be read.
+        file_bytes: the size of the file by the answers, or None if it cannot be read.
         sha256: its digest, or None.
         error: why it cannot be read, or None.
     """
 
     header_bytes: int = 0
+    file_bytes: int | None = None
     sha256: str | None = None
     error: KimiInspectError | None = None
 
@@ -80,7 +82,7 @@ class _Reader:
                 front = self._try(file, source, size)
                 # An answer may tell another size than the listing did.
                 if source.size == size:
-                    return front
+                    return evolve(front, file_bytes=size)
             raise TransportError("the server tells another size at every answer", file=file.path)
         except SourceError as error:
             return Front(error=error)

@@ -89,22 +89,22 @@ def by_header(expected: Expected, front: Front, size: int) -> FileVerification |
 
 
 def by_own_header(
-    expected: Expected, error: KimiInspectError | None, missing: int, size: int
+    expected: Expected, error: KimiInspectError | None, promised: object, size: int
 ) -> FileVerification | None:
     """Judge a weight file of which no size is expected by its own header; None if it is as long as that says.
 
     Args:
         expected: what should be there.
         error: why the header cannot be read, or None.
-        missing: bytes that it promises beyond the end of the file.
+        promised: where it says that the file ends.
         size: of the file.
     """
     if error is not None:
-        return _found(expected, Status.UNREADABLE, size, note=f"no header that can be read: {error.problem}")
-    if missing:
-        note = "cut: its own header promises more"
-        sizes = {"algorithm": None, "expected": size + missing, "actual": size}
-        return _found(expected, Status.SIZE_DIFFERS, size, **sizes, note=note)
+        note = f"no header that can be read: {error.problem}"
+        return _found(expected, Status.MISMATCH, size, algorithm=HEADER_SHA256, expected=None, note=note)
+    if promised != size:
+        sizes = {"algorithm": None, "expected": promised, "actual": size}
+        return _found(expected, Status.SIZE_DIFFERS, size, **sizes, note="its own header promises another size")
     return None
 
 

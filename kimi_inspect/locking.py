@@ -42,7 +42,7 @@ SMALL_BYTES = 16 * 1024 * 1024
 """Files up to this size that git keeps are read, to know their SHA-256 too; the Hub keeps larger ones outside git."""
 
 
-_UNFINISHED = "the folder holds an unfinished download; finish it, or remove this"
+_UNFINISHED = "the folder holds an unfinished download; finish it, remove this, or choose files with --files"
 
 
 def lock(
@@ -116,6 +116,8 @@ def lock_located(
     wanted = matching(wanted_files(location, listing), globs)
     if not wanted:
         raise NoCheckpointError("no file there fits", file=store.source, expected=", ".join(globs) or "a file")
+    if isinstance(store, LocalFolder):
+        _refuse_partials(store.root, wanted, globs)
     if portable:
         _refuse_names(wanted)
     fronts = _read_headers(store, wanted, means)
@@ -139,6 +141,15 @@ def lock_located(
     )
 
 
+def _refuse_partials(root: Path, wanted: Sequence[ListedFile], globs: Sequence[str]) -> None:
+    """Raise where a download is not finished; globs may choose other files, and those that only look like it."""
+    partials = [file.path for file in wanted if file.path.endswith(UNFINISHED)] if not globs else []
+    if not partials and not globs and (kept := first_partial(root)) is not None:
+        partials = [kept]
+    if partials:
+        raise CheckpointError(_UNFINISHED, file=partials[0])
+
+
 def _refuse_names(files: Sequence[ListedFile]) -> None:
     """Raise where a name could not be read back: on some systems a backslash is a letter, on others it is a `/`."""
     for file in files:
@@ -153,7 +164,16 @@ def _read_headers(store: FileStore, files: Sequence[ListedFile], means: Means) -
     for front in fronts.values():
         if isinstance(front.error, SourceError) and not isinstance(front.error, NO_ACCESS):
             raise front.error
+    for file in headed:
+        _agree_on_size(file, fronts[file.path].file_bytes)
     return fronts
+
+
+def _agree_on_size(file: ListedFile, size: int | None) -> None:
+    """Refuse a listing that tells another size than the file has: no true copy would fit such a manifest."""
+    if None not in (file.size, size) and file.size != size:
+        problem = "the file is not as long as the listing tells; start again"
+        raise TransportError(problem, file=file.path, expected=file.size, actual=size)
 
 
 def _honest(store: FileStore) -> str:
@@ -177,14 +197,10 @@ def wanted_files(location: Location, listing: Sequence[ListedFile]) -> Sequence[
 def _in_folder(store: LocalFolder, leave_out: str | None) -> list[ListedFile]:
     """List a folder for one who vouches for it: nothing may be there that cannot be read, or is not whole."""
     refuse_no_folder(store.root)
-    if (partial := first_partial(store.root)) is not None:
-        raise CheckpointError(_UNFINISHED, file=partial)
     found = []
     for path in walk(store.root, _refuse_folder):
         if leave_out and os.path.realpath(store.root / path) == leave_out:
             continue
-        if path.endswith(UNFINISHED):
-            raise CheckpointError(_UNFINISHED, file=path)
         entry = look_at(store.root / path)
         if entry.mark is None:
             problem = entry.problem or "there is a link to nothing"
@@ -226,6 +242,7 @@ def _small(store: FileStore, wanted: Sequence[ListedFile]) -> Mapping[str, Mappi
             data = store.read_small(file, SMALL_BYTES) if file.size else b""
         except NO_ACCESS:
             return {}
+        _agree_on_size(file, len(data))
         git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
         if git_sha1 != file.blob_id:
             problem = "the file is not the one that the listing tells; start again"

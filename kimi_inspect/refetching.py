@@ -72,7 +72,9 @@ class Refetch:
 
         real = self.folder.resolve()
         if real.parent.name != "snapshots":
-            return ["--local-dir", str(self.folder)]
+            # Their own programs would take a `~` for somebody's home, and `-` for an option.
+            here = str(self.folder)
+            return ["--local-dir", f"./{here}" if here.startswith(("~", "-")) else here]
         if real.name != self.commit:
             return None
         cache = real.parent.parent.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
@@ -124,13 +124,26 @@ def named_folder(folder: str | os.PathLike[str]) -> Path:
 def walk(root: Path, unlisted: Callable[[OSError], object]) -> Iterator[str]:
     """Yield the path of every file and link below a folder, bookkeeping of git and of download programs left out.
 
-    Folders that are links are not entered: they may lead in a circle. `unlisted` is told of each folder that cannot be
-    listed.
+    Links to folders are entered, unless they lead to one that holds them: that is a circle. `unlisted` is told of each
+    folder that cannot be listed.
     """
-    for folder, folders, names in os.walk(root, onerror=unlisted):
+    for folder, folders, names in os.walk(root, onerror=unlisted, followlinks=True):
         here = Path(folder).relative_to(root)
-        folders[:] = sorted(name for name in folders if (here / name).as_posix() not in _BOOKKEEPING)
+        above = [root, *(root / parent for parent in here.parents), Path(folder)]
+        folders[:] = sorted(
+            name
+            for name in folders
+            if (here / name).as_posix() not in _BOOKKEEPING and not _leads_up(Path(folder, name), above)
+        )
         yield from ((here / name).as_posix() for name in sorted(names) if name not in _NOTES)
+
+
+def _leads_up(path: Path, above: Sequence[Path]) -> bool:
+    """Whether what stands there is a link to one of the folders on the way to it, or to what holds one."""
+    if not path.is_symlink():
+        return False
+    target = path.resolve()
+    return any(folder.resolve().is_relative_to(target) for folder in above)
 
 
 def kept_partials(root: Path) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -98,7 +99,7 @@ def compare(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
         show_compared(output(), table, link=parsed.link)
     unread = sum(row.error is not None for row in table.rows)
     if unread == len(table.rows):
-        print("kimi-inspect: no checkpoint could be read", file=sys.stderr)
+        say("kimi-inspect: no checkpoint could be read")
         return FAILED
     counts = (severity for row in table.rows for severity, count in row.finding_counts.items() if count)
     return FOUND if unread else _status(counts, parsed.fail_on)
@@ -130,7 +131,7 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
         as_list = parsed.sha256sums
         _put(output, format_checksums(manifest.checksums()) if as_list else manifest.to_json().encode())
     for told in _unknown(manifest):
-        print(printable(f"kimi-inspect: note: {told}"), file=sys.stderr)
+        say(f"kimi-inspect: note: {told}")
     if parsed.json and parsed.output != "-":
         print_json(manifest.to_dict())
     elif output:
@@ -167,7 +168,10 @@ def _tell_locked(manifest: Manifest, output: Path) -> None:
 
     total = sum(file.bytes for file in manifest.files)
     told = f"{plural(len(manifest.files), 'file')}, {plural(total, 'byte')}: {output}"
-    print(printable(told), file=sys.stderr if is_stream(output) else sys.stdout)
+    if is_stream(output):
+        say(told)
+    else:
+        print(printable(told))
 
 
 def _unknown(manifest: Manifest) -> Iterator[str]:
@@ -202,7 +206,10 @@ def verify(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
 
             def seen(file: FileVerification) -> None:
                 for line in file_lines(file):
-                    console.print(line, soft_wrap=True)
+                    try:
+                        console.print(line, soft_wrap=True)
+                    except OSError as error:
+                        say(f"kimi-inspect: {error}")
 
             found = watching.watch(
                 parsed.folder, parsed.against, seen=seen, progress=progress, wait=time.sleep, **asked
@@ -225,6 +232,14 @@ def cache(parsed: argparse.Namespace, _options: dict[str, Any]) -> int:
     else:
         print(f"{cache_size():,} bytes in {cache_folder() or 'no folder: it cannot be made'}")
     return OK
+
+
+def say(told: str) -> None:
+    """Tell something on standard error; where that cannot be written, nobody listens, and the result stands."""
+    try:
+        print(printable(told), file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it lives as long as the process
 
 
 def print_json(document: dict[str, Any]) -> None:

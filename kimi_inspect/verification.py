@@ -9,6 +9,8 @@ from typing import Any
 import attrs
 from attrs import frozen
 
+from kimi_inspect.errors import InvalidSourceError
+
 __all__ = [
     "HEADER_BYTES",
     "HEADER_SHA256",
@@ -136,10 +138,18 @@ class Verification:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Verification:
-        """Read what `to_dict` wrote; keys that are not known are passed over, those beside the contract's may lack."""
-        values = _known(cls, document)
-        files = tuple(FileVerification(**_known(FileVerification, file)) for file in document["files"])
-        return cls(**values | {"files": files, "notes": tuple(values.get("notes", ()))})
+        """Read what `to_dict` wrote; keys that are not known are passed over, those beside the contract's may lack.
+
+        Raises:
+            InvalidSourceError: it is no such document.
+        """
+        try:
+            values = _known(cls, document)
+            files = tuple(FileVerification(**_known(FileVerification, file)) for file in document["files"])
+            return cls(**values | {"files": files, "notes": tuple(values.get("notes", ()))})
+        except (KeyError, TypeError) as error:
+            problem = f"no result of verify, or a damaged one: {type(error).__name__}, {error}"
+        raise InvalidSourceError(problem, expected=VERIFICATION_SCHEMA)
 
 
 def _known(kind: type[attrs.AttrsInstance], document: Mapping[str, Any]) -> dict[str, Any]:

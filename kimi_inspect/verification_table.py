@@ -50,8 +50,11 @@ def _verdict(found: Verification) -> Text:
         said = f": {sum(wrong.values()):,} of {plural(len(expected), 'file')}: {counts}"
         return Text("failed", style="bold red").append(said + _hashed(found, "; "))
     if found.quick:
+        doubtful = sum(file.note is not None for file in expected)
+        told = f"; of {doubtful:,} the header cannot be read" if doubtful else ""
         looks = "looks" if len(expected) == 1 else "look"
-        return Text("not hashed", style="bold yellow").append(f": {plural(len(expected), 'file')} {looks} as expected")
+        said = f": {plural(len(expected), 'file')} {looks} as expected{told}"
+        return Text("not hashed", style="bold yellow").append(said)
     return Text("ok", style="bold green").append(f": {plural(len(expected), 'file')}{_hashed(found, ', ')}")
 
 

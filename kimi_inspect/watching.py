@@ -13,7 +13,7 @@ from kimi_inspect.digesting import Means
 from kimi_inspect.expectations import Against, Expectation, expect
 from kimi_inspect.hashing import Mark
 from kimi_inspect.journal import open_memory
-from kimi_inspect.judging import by_look
+from kimi_inspect.judging import Expected, by_look
 from kimi_inspect.sets import as_globs
 from kimi_inspect.tree import look_at, named_folder
 from kimi_inspect.values import ProgressCallback
@@ -94,6 +94,7 @@ class _Watched:
         self._before: Mapping[str, Mark] = {}
         self._checked: dict[str, Mark] = {}
         self._wrong: Counter[FileVerification] = Counter()
+        self._hopeless: set[str] = set()
         self.earlier = Earlier()
 
     def look(self) -> bool:
@@ -110,12 +111,17 @@ class _Watched:
         # One that changed while it was read was not whole yet.
         self._checked |= {file.path: whole[file.path] for file in found.files if file.status != Status.UNFINISHED}
         self._before = whole
-        return all(whole.get(file.path) == self._checked.get(file.path) is not None for file in self._files)
+        return all(self._is_settled(file, whole.get(file.path)) for file in self._files)
+
+    def _is_settled(self, file: Expected, mark: Mark | None) -> bool:
+        """Whether a file has been checked as it is, or is what cannot become right by waiting."""
+        return file.path in self._hopeless or (mark is not None and mark == self._checked.get(file.path))
 
     def _whole(self) -> dict[str, Mark]:
         """Return what the files are that seem to be there as a whole; tell of those that do not become so."""
         partials = Partials(self._root)
         whole, wrong = {}, Counter[FileVerification]()
+        self._hopeless = set()
         for file in self._files:
             entry = look_at(self._root / file.path)
             verdict = by_look(file, entry, partial=partials.of(file, entry))
@@ -126,6 +132,8 @@ class _Watched:
                 short = (verdict.bytes or 0) < (file.bytes or 0) and verdict.status == Status.SIZE_DIFFERS
                 if wrong[verdict] == (PATIENCE if short else 2):
                     self._tell(verdict)
+                if not short and wrong[verdict] >= 2:
+                    self._hopeless.add(file.path)
         self._wrong = wrong
         return whole
 

@@ -34,7 +34,8 @@ def test_the_program_reads_what_we_write_and_we_what_it_writes(files: dict[bytes
             Path(folder, name).write_bytes(data)
         ours = format_checksums((name, sha256(data)) for name, data in names.items())
         for flags in ([], ["--binary"], ["--tag"]):
-            command = ["sha256sum", *flags, "--", *names]
+            # `-` alone is the program's standard input.
+            command = ["sha256sum", *flags, "--", *("./-" if name == "-" else name for name in names)]
             theirs = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=True).stdout
             assert dict(parse_checksums(theirs).files) == {name: sha256(data) for name, data in names.items()}
             if not flags:

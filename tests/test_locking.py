@@ -15,7 +15,7 @@ import kimi_inspect as ki
 from kimi_inspect import Manifest, ManifestFile
 from kimi_inspect.cli import main
 from kimi_inspect.remote import HubRepository
-from kimi_inspect.testing import LoopbackHub, LoopbackModelScope, Repository, hollow_gguf, kimi_gguf
+from kimi_inspect.testing import LoopbackHub, LoopbackModelScope, Repository, faults, hollow_gguf, kimi_gguf
 from kimi_inspect.testing.gguf import GgufTensor
 
 FILES = small_kimi()
@@ -107,7 +107,7 @@ def test_masked_digests_are_none() -> None:
 
 
 def test_a_small_file_of_another_content_than_listed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HubRepository, "read_small", lambda *_: b"{}")
+    monkeypatch.setattr(HubRepository, "read_small", lambda _, file, __: bytes(file.size or 0))
     with (
         LoopbackHub([Repository(REPO, FILES)]) as hub,
         pytest.raises(ki.SourceError, match="not the one that the listing"),
@@ -115,11 +115,36 @@ def test_a_small_file_of_another_content_than_listed_is_refused(monkeypatch: pyt
         ki.lock(REPO, endpoint=hub.endpoint)
 
 
+@pytest.mark.parametrize("name", ["config.json", shard_name(2)])
+def test_a_listing_of_another_size_is_refused(name: str) -> None:
+    """No true copy would fit a manifest that holds it."""
+    with LoopbackHub([Repository(REPO, FILES)]) as hub:
+        hub.play(faults.wrong_listed_size(name), times=None)
+        with pytest.raises(ki.SourceError, match="not as long as the listing tells") as caught:
+            ki.lock(REPO, endpoint=hub.endpoint)
+    assert (caught.value.file, caught.value.actual) == (name, len(FILES[name]))
+
+
 @pytest.mark.parametrize("name", ["model.safetensors.incomplete", "model.gguf.aria2", "x.part"])
 def test_a_folder_with_an_unfinished_download_is_refused(name: str, tmp_path: Path) -> None:
+    """Unless files are chosen: others, or one that is called so for good."""
     folder = write(tmp_path, {**FILES, name: b"half"})
     with pytest.raises(ki.CheckpointError, match="unfinished download"):
         ki.lock(folder)
+    assert [file.path for file in ki.lock(folder, files=["config.json", name]).files] == sorted(["config.json", name])
+
+
+def test_folders_that_are_links_are_locked(tmp_path: Path) -> None:
+    """A circle is not followed."""
+    folder = write(tmp_path / "model", FILES)
+    write(tmp_path / "elsewhere", {"w.safetensors": FILES[shard_name(1)], "deep/x.txt": b"x"})
+    (folder / "unet").symlink_to("../elsewhere")
+    for circle in ("self", "docs/up", "unet/deep/back"):
+        (folder / circle).symlink_to(folder)
+    manifest = ki.lock(folder)
+    assert {file.path for file in manifest.files} == {*FILES, "unet/w.safetensors", "unet/deep/x.txt"}
+    (tmp_path / "elsewhere" / "more.txt").write_text("x")
+    assert [file.path for file in ki.verify(folder, manifest).having("extra")] == ["unet/more.txt"]
 
 
 def test_a_dangling_link_is_refused(tmp_path: Path) -> None:

@@ -405,7 +405,8 @@ def test_a_config_may_hold_what_python_writes(tmp_path: Path, number: str) -> No
     (tmp_path / "model.safetensors").write_bytes(hollow_safetensors([TensorSpec("a", "F32", (2,))]).read())
     (tmp_path / "config.json").write_text(f'{{"model_type": "mamba2", "time_step_limit": [0.0, {number}]}}')
     checkpoint = open_checkpoint(tmp_path)
-    assert (checkpoint.family, checkpoint.findings) == ("mamba2", ())
+    assert checkpoint.family == "mamba2"
+    assert "config-unreadable" not in {finding.code for finding in checkpoint.findings}
 
 
 class TestResults:

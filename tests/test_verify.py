@@ -214,7 +214,7 @@ def test_quick_tells_of_a_header_that_cannot_be_read(folder: Path, tmp_path: Pat
     (folder / name).write_bytes(bytes(len(FILES[name])))
     (tmp_path / "SHA256SUMS").write_bytes(format_checksums((path, sha256(data)) for path, data in FILES.items()))
     found = ki.verify(folder, tmp_path / "SHA256SUMS", quick=True)
-    (wrong,) = found.having("unreadable")
+    (wrong,) = found.having("mismatch")
     assert not found.ok
     assert (wrong.path, (wrong.note or "").partition(":")[0]) == (name, "no header that can be read")
     # Where its size is right, and a manifest has no header of it either, it may be what was locked.
@@ -231,10 +231,18 @@ def test_quick_sees_what_is_cut_where_a_list_tells_no_sizes(left: int, folder: P
     (folder / name).write_bytes(FILES[name][:left])
     found = ki.verify(folder, tmp_path / "SHA256SUMS", quick=True)
     assert statuses(found.files) == dict.fromkeys(FILES, "not-hashed") | {
-        name: "size-differs" if left == 1000 else "unreadable"
+        name: "size-differs" if left == 1000 else "mismatch"
     }
     (wrong,) = (file for file in found.files if not file.ok)
     assert left < 1000 or (wrong.expected, wrong.actual) == (len(FILES[name]), left)
+
+
+def test_quick_sees_what_is_too_long_where_a_list_tells_no_sizes(folder: Path, tmp_path: Path) -> None:
+    name = shard_name(5)
+    (tmp_path / "SHA256SUMS").write_bytes(format_checksums((path, sha256(data)) for path, data in FILES.items()))
+    (folder / name).write_bytes(FILES[name] + bytes(40))
+    (wrong,) = ki.verify(folder, tmp_path / "SHA256SUMS", quick=True).having("size-differs")
+    assert (wrong.path, wrong.expected, wrong.actual) == (name, len(FILES[name]), len(FILES[name]) + 40)
 
 
 def test_a_large_file_of_another_header_is_not_hashed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -426,3 +426,66 @@ def test_a_folder_without_a_name(folder: Path, capsys: pytest.CaptureFixture[str
 def test_a_signature_that_has_expired_costs_no_header(hub: LoopbackHub) -> None:
     hub.play(faults.expired_signature(), path=shard_name(1), origin="cdn")
     assert all(file.header_sha256 for file in ki.lock(REPO, endpoint=hub.endpoint).files if "model-" in file.path)
+
+
+@pytest.mark.parametrize(
+    "line", [["verify", "FOLDER", "--against", "none.json"], ["lock", "./none", "-o", "x"], ["verify"]]
+)
+def test_a_log_that_is_full_changes_no_status(line: list[str], folder: Path, tmp_path: Path) -> None:
+    words = [str(folder) if word == "FOLDER" else word for word in line]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "kimi_inspect", *words], stderr=full, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+
+
+def test_a_watch_whose_log_is_full_still_ends(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(ki.lock(folder).to_json())
+    line = [sys.executable, "-m", "kimi_inspect", "verify", str(folder), "--against", "m.json", "--watch"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=full, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout[:3]) == (0, b"ok:")
+
+
+def test_a_revision_that_a_manifest_is_not_of(folder: Path, hub: LoopbackHub) -> None:
+    manifest = ki.lock(REPO, endpoint=hub.endpoint)
+    assert ki.verify(folder, manifest, revision=manifest.commit).ok
+    for against in (manifest, ki.lock(folder)):
+        with pytest.raises(ki.InvalidSourceError, match="leave the revision out"):
+            ki.verify(folder, against, revision="v2")
+
+
+def test_a_manifest_from_a_pipe(folder: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = ki.lock(folder).to_json()
+    writer = threading.Thread(target=lambda: pipe.write_text(text), daemon=True)
+    writer.start()
+    assert statuses(ki.verify(folder, pipe).files) == ALL_OK
+    writer.join(10)
+
+
+def test_a_damaged_manifest_is_named(folder: Path, tmp_path: Path) -> None:
+    for text in ("{}", "{not", json.dumps({**ki.lock(folder).to_dict(), "commit": "x"})):
+        (tmp_path / "m.json").write_text(text)
+        with pytest.raises(ki.InvalidSourceError) as caught:
+            ki.verify(folder, tmp_path / "m.json")
+        assert caught.value.file == str(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize("document", [{}, {"files": [{}]}, {"files": 5}])
+def test_what_is_no_verification(document: Any) -> None:
+    with pytest.raises(ki.InvalidSourceError, match="no result of verify"):
+        ki.Verification.from_dict(document)
+
+
+def test_the_command_where_an_endpoint_was_given(
+    folder: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = ki.lock(REPO, endpoint=hub.endpoint)
+    (folder / "config.json").unlink()
+    (missing,) = ki.verify(folder, manifest, endpoint=hub.endpoint).having("missing")
+    assert (missing.command or "").startswith(f"HF_ENDPOINT={hub.endpoint} hf download")
+    monkeypatch.chdir(folder.parent)
+    folder.rename("~tilde")
+    (missing,) = ki.verify(Path("~tilde"), manifest).having("missing")
+    assert (missing.command or "").endswith("--local-dir './~tilde'")

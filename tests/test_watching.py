@@ -136,11 +136,17 @@ def test_a_file_of_unknown_size_is_whole_when_it_rests(tmp_path: Path) -> None:
 def test_what_cannot_become_right_is_told_at_once(
     wrong: Callable[[Path], object], status: str, tmp_path: Path, manifest: ki.Manifest
 ) -> None:
-    download = Download(tmp_path / "model", [wrong, *[nothing] * 2 * PATIENCE])
+    download = Download(tmp_path / "model", [wrong, nothing, nothing])
     with pytest.raises(KeyboardInterrupt):
         follow(download, manifest)
-    (told,) = download.told
-    assert (told[0], told[2]) == (2, status)
+    assert (download.told[0][0], download.told[0][2]) == (2, status)
+
+
+def test_it_does_not_wait_for_what_cannot_become_right(tmp_path: Path, manifest: ki.Manifest) -> None:
+    download = Download(tmp_path / "model", [put(*FILES), put(ONE, data=FILES[ONE] + b"x"), nothing])
+    found = follow(download, manifest)
+    assert statuses(found.files) == dict.fromkeys(FILES, "ok") | {ONE: "size-differs"}
+    assert (3, ONE, "size-differs") in download.told
 
 
 def test_what_stays_too_short_is_told_after_a_while(tmp_path: Path, manifest: ki.Manifest) -> None:
