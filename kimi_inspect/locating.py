@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
@@ -31,6 +32,8 @@ DEFAULT_HUB = "https://huggingface.co"
 
 _REPOSITORY = re.compile(r"(?P<repo>[^/@:\s]+/[^/@:\s]+)(?:@(?P<revision>[^:\s]+))?(?::(?P<set>.+))?")
 _MODELSCOPE_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_COMMIT = re.compile("[0-9a-f]{40}")
+
 _PAGE = re.compile(r"/(?P<repo>[^/]+/[^/]+)(?:/(?P<view>tree|blob|resolve)/(?P<revision>[^/]+)(?:/(?P<path>.*))?)?/?")
 
 
@@ -280,17 +283,31 @@ def _modelscope(found: _Hub, source: str, token: str | bool | None, endpoint: st
 
 
 def _cached(found: _Hub) -> LocalFolder:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = snapshot_download(found.repo_id, revision=found.revision, local_files_only=True)
-        cached = LocalFolder(folder, source=found.repo_id, commit=Path(folder).name)
+    folder = _snapshot(found.repo_id, found.revision)
+    if folder is not None:
+        cached = LocalFolder(folder, source=found.repo_id, commit=folder.name)
         if any(file.path.endswith(WEIGHT_SUFFIXES) for file in cached.list_files()):
             return cached
-    except LocalEntryNotFoundError:
-        pass
     raise OfflineError(
         "offline mode is on and the Hub's cache lacks these weights; unset HF_HUB_OFFLINE or download them first",
         file=found.repo_id,
     )
+
+
+def _snapshot(repo_id: str, revision: str | None) -> Path | None:
+    """Return the cached snapshot of a revision, or None.
+
+    One that holds a part of the files counts: a quantization was pulled, or a few shards. The client's own function
+    refuses those.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    cache = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo_id, repo_type="model"))
+    commit = revision or constants.DEFAULT_REVISION
+    if leads_outside(commit):
+        return None
+    with suppress(OSError, ValueError):  # it may be a commit itself
+        commit = (cache / "refs" / commit).read_text().strip()
+    folder = cache / "snapshots" / commit
+    return folder if _COMMIT.fullmatch(commit) and folder.is_dir() else None

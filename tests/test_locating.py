@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -381,6 +382,29 @@ class TestHubCache:
             shard.unlink()
         with pytest.raises(OfflineError, match="lacks these weights"):
             open_checkpoint(REPO)
+
+    def test_offline_with_a_part_of_the_files(self, cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As the client notes it: it knows all files of the commit, and has not been asked for all."""
+        trees = cached.parent.parent / "trees"
+        trees.mkdir()
+        names = sorted(path.name for path in cached.glob("*.safetensors"))
+        (trees / f"{COMMIT}.json").write_text(json.dumps(names))
+        for name in names[1:]:
+            (cached / name).unlink()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        assert [shard.path for shard in open_checkpoint(REPO, files=names[0]).shards] == names[:1]
+        whole = open_checkpoint(REPO)
+        assert not whole.complete
+        assert "shard-missing" in {finding.code for finding in whole.findings}
+
+    @pytest.mark.parametrize("revision", ["../main", "..", "v\0", "no-such", "f" * 40, "refs/pr/1"])
+    def test_offline_by_a_revision_that_is_not_kept(
+        self, cached: Path, monkeypatch: pytest.MonkeyPatch, revision: str
+    ) -> None:
+        assert cached.is_dir()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises((OfflineError, InvalidSourceError)):
+            open_checkpoint(REPO, revision=revision)
 
     def test_the_cache_is_not_asked_while_the_hub_can_be(self, cached: Path, hub: LoopbackHub, kimi: Files) -> None:
         assert cached.is_dir()
