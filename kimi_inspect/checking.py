@@ -46,19 +46,37 @@ class Partials:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._kept = kept_partials(root)
+        self._modelscope = (root / MODELSCOPE_PARTS).is_dir()
+        self._names: dict[Path, frozenset[str]] = {}
 
     def of(self, file: Expected, entry: Entry) -> str | None:
         """Say what shows that a file is not finished, or None."""
+        place = self._root / file.path
         for suffix in UNFINISHED:
-            beside = look_at(self._root / (file.path + suffix)).mark
+            beside = place.with_name(place.name + suffix)
             # aria2 gives a file its full size at once; others write beside it, and what is whole stays whole.
-            if beside and (suffix == ".aria2" or entry.mark is None):
-                return f"{file.path}{suffix} is there" + ("" if suffix == ".aria2" else f", {beside.size:,} bytes")
-        fetched = look_at(self._root / MODELSCOPE_PARTS / file.path).mark
-        kept = fetched.size if fetched else self._kept.get(file.sha256 or "") or self._kept.get(file.git_sha1 or "")
+            if (suffix == ".aria2" or entry.mark is None) and beside.name in self._beside(place.parent):
+                size = look_at(beside).mark
+                if size is not None:
+                    return f"{file.path}{suffix} is there" + ("" if suffix == ".aria2" else f", {size.size:,} bytes")
+        kept = self._fetched(file)
         if entry.mark is None and kept is not None:
             return f"{kept:,} bytes of it have been fetched"
         return None
+
+    def _beside(self, folder: Path) -> frozenset[str]:
+        """Return the names in a folder, which is listed once however many files are asked for."""
+        if folder not in self._names:
+            try:
+                self._names[folder] = frozenset(one.name for one in folder.iterdir())
+            except (OSError, ValueError):
+                self._names[folder] = frozenset()
+        return self._names[folder]
+
+    def _fetched(self, file: Expected) -> int | None:
+        """Return how many bytes of a file a client keeps elsewhere, or None."""
+        apart = look_at(self._root / MODELSCOPE_PARTS / file.path).mark if self._modelscope else None
+        return apart.size if apart else self._kept.get(file.sha256 or "") or self._kept.get(file.git_sha1 or "")
 
 
 @frozen(kw_only=True)

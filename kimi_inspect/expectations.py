@@ -25,7 +25,7 @@ from kimi_inspect.fronts import has_header, read_fronts
 from kimi_inspect.journal import Journal, open_memory
 from kimi_inspect.judging import Expected
 from kimi_inspect.locating import Location, Source, is_local, locate
-from kimi_inspect.locking import NO_ACCESS, lock_located, sized, wanted_files
+from kimi_inspect.locking import NO_ACCESS, Companions, lock_located, sized, wanted_files
 from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.opening import MAX_WORKERS, listed
 from kimi_inspect.reading import ReadOptions
@@ -110,6 +110,7 @@ def expect(
     means: Means,
     *,
     quick: bool = False,
+    companions: Companions = False,
     revision: str | None = None,
     token: str | bool | None = None,
     endpoint: str | None = None,
@@ -121,6 +122,7 @@ def expect(
         root: the folder, which cannot be its own witness.
         means: how the files of another folder are hashed.
         quick: digests will not be compared, so headers of a source are read.
+        companions: side files of a set that are expected too.
         revision: as for `open_checkpoint`.
         token: as for `open_checkpoint`.
         endpoint: as for `open_checkpoint`.
@@ -141,8 +143,8 @@ def expect(
         return _at(_of_file(file), revision, endpoint)
     location = locate(against, revision=revision, token=token, endpoint=endpoint)
     if isinstance(location.store, LocalFolder):
-        return _of_folder(location, location.store, against, root, means, quick=quick)
-    return _of_listing(location, root, means, quick=quick)
+        return _of_folder(location, location.store, against, root, means, quick=quick, companions=companions)
+    return _of_listing(location, root, means, quick=quick, companions=companions)
 
 
 def _at(expectation: Expectation, revision: str | None, endpoint: str | None) -> Expectation:
@@ -232,7 +234,14 @@ def _of_checkpoint(checkpoint: Checkpoint) -> Expectation:
 
 
 def _of_folder(
-    location: Location, store: LocalFolder, against: Source, root: Path, means: Means, *, quick: bool
+    location: Location,
+    store: LocalFolder,
+    against: Source,
+    root: Path,
+    means: Means,
+    *,
+    quick: bool,
+    companions: Companions,
 ) -> Expectation:
     """Hash another folder, or list it where digests will not be compared."""
     if isinstance(against, str) and not is_local(against):
@@ -244,17 +253,17 @@ def _of_folder(
     if store.root.resolve() == root.resolve():
         raise InvalidSourceError("a folder held against itself proves nothing; name its source, or a manifest")
     if quick:
-        return _of_listing(location, root, means, quick=quick)
+        return _of_listing(location, root, means, quick=quick, companions=companions)
     # What is known of one folder is no business of the other's journal.
     memory = open_memory(store.root, believed=isinstance(means.memory, Journal))
-    manifest = lock_located(location, [], evolve(means, memory=memory))
+    manifest = lock_located(location, [], evolve(means, memory=memory), companions=companions)
     return _of_manifest(manifest, store.source)
 
 
-def _of_listing(location: Location, root: Path, means: Means, *, quick: bool) -> Expectation:
+def _of_listing(location: Location, root: Path, means: Means, *, quick: bool, companions: Companions) -> Expectation:
     store = location.store
     listing = listed(location, means.notify)
-    wanted = wanted_files(location, listing)
+    wanted = wanted_files(location, listing, companions)
     if not isinstance(store, LocalFolder):
         wanted = [file if file.size is not None else sized(store, file) for file in wanted]
     headed = [file for file in wanted if has_header(file.path) and look_at(root / file.path).mark] if quick else []

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from attrs import evolve
 
-from kimi_inspect.choosing import named_set
+from kimi_inspect.choosing import find_files, named_set
+from kimi_inspect.companions import chosen_sides
 from kimi_inspect.digesting import Answer, Job, Means, digest_all
 from kimi_inspect.errors import (
     AuthenticationError,
@@ -34,7 +36,9 @@ from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.tree import UNFINISHED, first_partial, look_at, refuse_no_folder, walk
 from kimi_inspect.values import ProgressCallback
 
-__all__ = ["NO_ACCESS", "lock", "lock_located", "sized", "wanted_files"]
+__all__ = ["NO_ACCESS", "Companions", "lock", "lock_located", "sized", "wanted_files"]
+
+Companions: TypeAlias = bool | str | Sequence[str]
 
 NO_ACCESS = (AuthenticationError, GatedRepositoryError)
 
@@ -50,6 +54,7 @@ def lock(
     *,
     revision: str | None = None,
     files: str | Sequence[str] | None = None,
+    companions: Companions = False,
     token: str | bool | None = None,
     endpoint: str | None = None,
     max_workers: int | None = None,
@@ -69,6 +74,7 @@ def lock(
         source: as for `open_checkpoint`.
         revision: as for `open_checkpoint`.
         files: globs on the paths: only these.
+        companions: side files that belong to `owner/name:SET` too, as for `open_checkpoint`.
         token: as for `open_checkpoint`.
         endpoint: as for `open_checkpoint`.
         max_workers: files hashed at a time; None for as many as there are processors.
@@ -87,7 +93,8 @@ def lock(
     store = location.store
     memory = open_memory(store.root, believed=journal) if isinstance(store, LocalFolder) else Memory()
     means = Means(memory=memory, max_workers=max_workers, executor=executor, notify=progress or (lambda _: None))
-    return lock_located(location, as_globs(files), means, leave_out=_real(leave_out), portable=True)
+    left_out = _real(leave_out)
+    return lock_located(location, as_globs(files), means, companions=companions, leave_out=left_out, portable=True)
 
 
 def _real(path: str | os.PathLike[str] | None) -> str | None:
@@ -99,7 +106,13 @@ def _real(path: str | os.PathLike[str] | None) -> str | None:
 
 
 def lock_located(
-    location: Location, globs: Sequence[str], means: Means, *, leave_out: str | None = None, portable: bool = False
+    location: Location,
+    globs: Sequence[str],
+    means: Means,
+    *,
+    companions: Companions = False,
+    leave_out: str | None = None,
+    portable: bool = False,
 ) -> Manifest:
     """Make a manifest of a source that has been found.
 
@@ -107,13 +120,14 @@ def lock_located(
         location: where it is.
         globs: only files that one of these fits.
         means: how files are hashed.
+        companions: side files of a set that count too.
         leave_out: the real path of a file that does not count.
         portable: the manifest is to be kept, so names that it could not be read back with are refused.
     """
     store = location.store
     local = isinstance(store, LocalFolder)
     listing = _in_folder(store, leave_out) if isinstance(store, LocalFolder) else listed(location, means.notify)
-    wanted = matching(wanted_files(location, listing), globs)
+    wanted = matching(wanted_files(location, listing, companions), globs)
     if not wanted:
         raise NoCheckpointError("no file there fits", file=store.source, expected=", ".join(globs) or "a file")
     if isinstance(store, LocalFolder):
@@ -183,11 +197,24 @@ def _honest(store: FileStore) -> str:
     return store.source
 
 
-def wanted_files(location: Location, listing: Sequence[ListedFile]) -> Sequence[ListedFile]:
-    """Return the files that a source string means: all, those below a folder, or a set with what is beside weights."""
+def wanted_files(
+    location: Location, listing: Sequence[ListedFile], companions: Companions = False
+) -> Sequence[ListedFile]:
+    """Return the files that a source string means: all, those below a folder, or a set with what is beside weights.
+
+    Args:
+        location: where it leads.
+        listing: all files there.
+        companions: side files of a set that belong to it too, as for `open_checkpoint`; some headers are read then.
+    """
     if location.set_name or location.member:
-        chosen = named_set(location, listing, [])
-        paths = {file.path for file in chosen.files} if chosen else set()
+        if companions:
+            found = find_files(location, listing, [], ReadOptions(max_workers=MAX_WORKERS))
+            sides = [side.files for side in chosen_sides(found.sides, companions)]
+            paths = {file.path for one in (found.chosen, *sides) for file in one.files}
+        else:
+            chosen = named_set(location, listing, [])
+            paths = {file.path for file in chosen.files} if chosen else set()
         beside = location.member is None
         return [file for file in listing if file.path in paths or (beside and not has_header(file.path))]
     below = f"{location.folder}/" if location.folder else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cached_property
 from pathlib import Path
 
 from attrs import frozen
@@ -48,10 +49,9 @@ class Refetch:
         if self.commit is None or match["repo"].endswith(f"/{self.commit}"):
             return None
         force = ["--force-download"] if again else []
-        place = self._place()
-        if place is None:
+        if self._place is None:
             return None
-        line = shlex.join(["hf", "download", match["repo"], path, "--revision", self.commit, *place, *force])
+        line = shlex.join(["hf", "download", match["repo"], path, "--revision", self.commit, *self._place, *force])
         return line if self._is_usual() else f"HF_ENDPOINT={shlex.quote(self.origin or '')} {line}"
 
     def _is_usual(self) -> bool:
@@ -66,6 +66,7 @@ class Refetch:
         above = [parent for parent in place.parents if self.folder in parent.parents]
         return place.is_dir() or any(parent.exists() and not parent.is_dir() for parent in above)
 
+    @cached_property
     def _place(self) -> list[str] | None:
         """Say where to; a snapshot of the Hub's cache is written to by the cache alone, and with its own commit."""
         from huggingface_hub import constants

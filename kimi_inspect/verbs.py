@@ -124,6 +124,7 @@ def lock(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
             max_workers=parsed.jobs,
             journal=not parsed.no_journal,
             leave_out=output,
+            companions=_companions(parsed),
             progress=progress,
             **options,
         )
@@ -199,7 +200,12 @@ def verify(parsed: argparse.Namespace, options: dict[str, Any]) -> int:
     from kimi_inspect.drawing import output
     from kimi_inspect.verification_table import file_lines, show_verification
 
-    asked = {**options, "journal": not parsed.no_journal, "max_workers": parsed.jobs}
+    asked = {
+        **options,
+        "companions": _companions(parsed),
+        "journal": not parsed.no_journal,
+        "max_workers": parsed.jobs,
+    }
     with _progress() as progress:
         if parsed.watch:
             console = output(stderr=True)
@@ -259,10 +265,15 @@ def _with_times(document: dict[str, Any], link: int) -> dict[str, Any]:
 def _opening(parsed: argparse.Namespace) -> dict[str, Any]:
     """Return the options that all verbs share that open a checkpoint."""
     return {
-        "companions": True if True in parsed.companions else parsed.companions or False,
+        "companions": _companions(parsed),
         "max_workers": parsed.jobs,
         "cache": not parsed.no_cache,
     }
+
+
+def _companions(parsed: argparse.Namespace) -> bool | list[str]:
+    """Return what `--companions` asks for: all side files, none, or globs."""
+    return True if True in parsed.companions else parsed.companions or False
 
 
 def _status(severities: Iterable[str], fail_on: str) -> int:

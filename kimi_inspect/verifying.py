@@ -15,6 +15,7 @@ from kimi_inspect.errors import InvalidSourceError
 from kimi_inspect.expectations import Against, expect
 from kimi_inspect.journal import Memory, open_memory
 from kimi_inspect.judging import Expected
+from kimi_inspect.locking import Companions
 from kimi_inspect.sets import as_globs
 from kimi_inspect.tree import at_home, named_folder
 from kimi_inspect.values import ProgressCallback
@@ -34,6 +35,7 @@ def verify(
     journal: bool = True,
     max_workers: int | None = None,
     executor: Executor | None = None,
+    companions: Companions = False,
     revision: str | None = None,
     token: str | bool | None = None,
     endpoint: str | None = None,
@@ -52,6 +54,7 @@ def verify(
         max_workers: files hashed at a time; None for as many as there are processors.
         executor: hashes instead of threads here, a file a task. Its workers have to see the folder under the same path
             and have this package; what they cannot do is done here.
+        companions: side files that belong to `owner/name:SET` too, as for `open_checkpoint`.
         revision: of the source, as for `open_checkpoint`.
         token: as for `open_checkpoint`.
         endpoint: as for `open_checkpoint`.
@@ -65,7 +68,9 @@ def verify(
     root = named_folder(folder)
     memory = Memory() if quick else open_memory(root, believed=journal)
     means = Means(memory=memory, max_workers=max_workers, executor=executor, notify=progress or (lambda _: None))
-    expectation = expect(against, root, means, quick=quick, revision=revision, token=token, endpoint=endpoint)
+    expectation = expect(
+        against, root, means, quick=quick, companions=companions, revision=revision, token=token, endpoint=endpoint
+    )
     return check(root, expectation.limited(as_globs(files)), means, quick=quick)
 
 

@@ -14,6 +14,7 @@ from kimi_inspect.expectations import Against, Expectation, expect
 from kimi_inspect.hashing import Mark
 from kimi_inspect.journal import open_memory
 from kimi_inspect.judging import Expected, by_look
+from kimi_inspect.locking import Companions
 from kimi_inspect.sets import as_globs
 from kimi_inspect.tree import look_at, named_folder
 from kimi_inspect.values import ProgressCallback
@@ -36,6 +37,7 @@ def watch(
     files: str | Sequence[str] | None = None,
     journal: bool = True,
     max_workers: int | None = None,
+    companions: Companions = False,
     revision: str | None = None,
     token: str | bool | None = None,
     endpoint: str | None = None,
@@ -56,6 +58,7 @@ def watch(
         files: as for `verify`.
         journal: as for `verify`.
         max_workers: as for `verify`.
+        companions: as for `verify`.
         revision: as for `verify`.
         token: as for `verify`.
         endpoint: as for `verify`.
@@ -72,7 +75,7 @@ def watch(
     root = named_folder(folder)
     memory = open_memory(root, believed=journal)
     means = Means(memory=memory, max_workers=max_workers, notify=progress or (lambda _: None))
-    expectation = expect(against, root, means, revision=revision, token=token, endpoint=endpoint)
+    expectation = expect(against, root, means, companions=companions, revision=revision, token=token, endpoint=endpoint)
     expectation = expectation.limited(as_globs(files))
     watched = _Watched(root, expectation, means, seen)
     while not watched.look():

@@ -20,7 +20,7 @@ from kimi_inspect.checksums import parse_checksums
 from kimi_inspect.cli import main
 from kimi_inspect.journal import journal_file
 from kimi_inspect.manifest import Manifest
-from kimi_inspect.testing import LoopbackHub, Repository, faults
+from kimi_inspect.testing import GgufTensor, HollowFile, LoopbackHub, Repository, faults, hollow_gguf
 
 FILES = small_kimi()
 ALL_OK = dict.fromkeys(FILES, "ok")
@@ -489,3 +489,27 @@ def test_the_command_where_an_endpoint_was_given(
     folder.rename("~tilde")
     (missing,) = ki.verify(Path("~tilde"), manifest).having("missing")
     assert (missing.command or "").endswith("--local-dir './~tilde'")
+
+
+@pytest.mark.parametrize("companions", [True, "mmproj*"])
+def test_side_files_of_a_set_where_they_are_asked_for(companions: Any, tmp_path: Path) -> None:
+    def gguf(architecture: str, name: str, kind: str) -> HollowFile:
+        return hollow_gguf([GgufTensor(name, kind, (64, 32))], {"general.architecture": architecture})
+
+    files = {
+        "m-Q4_0.gguf": gguf("llama", "token_embd.weight", "Q4_0"),
+        "m-Q8_0.gguf": gguf("llama", "token_embd.weight", "Q8_0"),
+        "mmproj-F16.gguf": gguf("clip", "v.patch_embd.weight", "F16"),
+    }
+    folder = write(tmp_path / "model", {path: file.read() for path, file in files.items() if "Q4" not in path})
+    with LoopbackHub([Repository("acme/two-GGUF", files)]) as hub:
+        source, options = "acme/two-GGUF:Q8_0", {"endpoint": hub.endpoint}
+        assert [file.path for file in ki.lock(source, **options).files] == ["m-Q8_0.gguf"]  # type: ignore[arg-type]
+        manifest = ki.lock(source, companions=companions, **options)  # type: ignore[arg-type]
+        assert [file.path for file in manifest.files] == ["m-Q8_0.gguf", "mmproj-F16.gguf"]
+        (folder / "mmproj-F16.gguf").write_bytes(flipped(files["mmproj-F16.gguf"].read(), -1))
+        assert ki.verify(folder, source, **options).ok  # type: ignore[arg-type]
+        (wrong,) = ki.verify(folder, source, companions=companions, **options).having("mismatch")  # type: ignore[arg-type]
+        assert wrong.path == "mmproj-F16.gguf"
+        line = ["verify", str(folder), "--against", source, "--endpoint", hub.endpoint, "--companions"]
+        assert main(line) == 1
