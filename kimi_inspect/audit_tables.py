@@ -78,9 +78,14 @@ def _verdict_line(audit: Audit) -> Text:
     return Text().append(str(audit.verdict), style=_STYLES.get(audit.verdict, "bold green")).append(f": {said}")
 
 
+def _named(source: str, set_name: str | None) -> str:
+    """Name a set of a source, as one would ask for it; of a file the set is that file."""
+    return f"{source}:{set_name}" if set_name and not source.endswith((".safetensors", ".gguf")) else source
+
+
 def _head(audit: Audit) -> Iterator[str]:
-    chosen = f":{audit.report.set_name}" if audit.report and audit.report.other_sets else ""
-    yield f"{audit.candidate}{chosen}" + (f", against {audit.against}" if audit.against else "")
+    against = f", against {_named(audit.against, audit.against_set)}" if audit.against else ""
+    yield _named(audit.candidate, audit.candidate_set) + against
     if audit.report and audit.reference_parameters is not None:
         here = "unknown" if audit.report.parameters is None else f"{audit.report.parameters:,}"
         yield f"{here} parameters here, {audit.reference_parameters:,} in the reference"

@@ -179,7 +179,9 @@ def _audit(case: _Case, outcome: Outcome, *, own: Sequence[Finding], found: Sequ
     """Make the audit, as far as it needs no header of the candidate."""
     return Audit(
         candidate=case.subject.source,
+        candidate_set=case.subject.set_name,
         against=case.reference.source if case.reference else None,
+        against_set=case.reference.set_name if isinstance(case.reference, Subject) else None,
         verdict=verdict_of(own, outcome, case.identity, partial=case.partial),
         findings=in_order(found),
         identical_shards=len(case.identity.equal) if case.identity else 0,

@@ -85,7 +85,7 @@ def _look(
     """
     sets: Sequence[str] = ()
     try:
-        return _row(summarize(open_listed(location, listing, options))), sets
+        return _row(summarize(open_listed(location, listing, options, sure=True))), sets
     except AmbiguousCheckpointError as error:
         values = error_values(error)
         sets = values["actual"]

@@ -12,6 +12,7 @@ from kimi_inspect.checkpoint import Checkpoint, put_together
 from kimi_inspect.choosing import Found, find_files, read_config, sorted_listing
 from kimi_inspect.companions import chosen_sides
 from kimi_inspect.copies import find_copies
+from kimi_inspect.errors import SourceError
 from kimi_inspect.findings import in_order
 from kimi_inspect.header import MAX_HEADER_BYTES
 from kimi_inspect.indexes import index_findings, promised_files
@@ -164,8 +165,17 @@ def listed(location: Location, progress: ProgressCallback | None = None) -> Sequ
     return listing
 
 
-def open_listed(location: Location, listing: Sequence[ListedFile], asked: OpenOptions) -> Checkpoint:
-    """Open a checkpoint of a source whose listing is known; options and errors as of `open_checkpoint`."""
+def open_listed(
+    location: Location, listing: Sequence[ListedFile], asked: OpenOptions, *, sure: bool = False
+) -> Checkpoint:
+    """Open a checkpoint of a source whose listing is known; options and errors as of `open_checkpoint`.
+
+    Args:
+        location: where it is.
+        listing: all files there.
+        asked: the options.
+        sure: raise what may pass, as a server that is down: no verdict shall rest on it.
+    """
     store = location.store
     options = ReadOptions(
         max_workers=asked.get("max_workers", MAX_WORKERS),
@@ -180,6 +190,8 @@ def open_listed(location: Location, listing: Sequence[ListedFile], asked: OpenOp
         wanted = [*found.chosen.files, *(file for side in counted for file in side.files.files)]
         read = read_shards(store, wanted, options, progress=asked.get("progress"))
         config, findings = reading_config.result()
+    if sure:
+        _refuse_passing(read)
     own = read[: found.chosen.file_count]
     findings += [] if found.partial else _missing(store, found, [side.files for side in counted], own)
     findings += [] if found.partial else find_copies(store, found.shelves.sets, found.chosen, own, options)
@@ -190,6 +202,13 @@ def open_listed(location: Location, listing: Sequence[ListedFile], asked: OpenOp
         return checkpoint
     stale = index_findings(store, found.chosen, own, checkpoint.tensors, listing, checkpoint.findings)
     return evolve(checkpoint, findings=in_order([*checkpoint.findings, *stale]), traffic=store.traffic)
+
+
+def _refuse_passing(read: Sequence[ReadShard]) -> None:
+    """Raise the error of a shard that the same call may well read a little later."""
+    for shard in read:
+        if isinstance(shard.error, SourceError) and shard.error.retryable:
+            raise shard.error
 
 
 def _missing(store: FileStore, found: Found, counted: Sequence[FileSet], own: Sequence[ReadShard]) -> list[Finding]:

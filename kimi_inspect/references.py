@@ -13,13 +13,14 @@ from kimi_inspect.bodies import read_ranges
 from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.choosing import named_set
 from kimi_inspect.errors import InvalidSourceError, NoCheckpointError
+from kimi_inspect.fronts import has_header
 from kimi_inspect.hub_card import HubCard
 from kimi_inspect.indexes import declared_total, indexes_of
 from kimi_inspect.locating import WEIGHT_SUFFIXES, Source
 from kimi_inspect.manifest import MANIFEST_SCHEMA, Manifest
 from kimi_inspect.opening import OpenOptions, listed, located, open_listed, options_for
 from kimi_inspect.remote import HubRepository
-from kimi_inspect.sets import as_globs
+from kimi_inspect.sets import FileSet, as_globs
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
 from kimi_inspect.sources import FileStore, ListedFile, LocalFile, read_whole
 from kimi_inspect.values import Shard, Traffic
@@ -42,6 +43,7 @@ class Subject:
 
     Attributes:
         source: what to call it.
+        set_name: which set of the source it is, where that holds other weights too; else None.
         digests: SHA-256 by path of its weight files, side files left out; empty where the listing does not say which
             they are.
         open: opens it, unless that has been done.
@@ -54,6 +56,7 @@ class Subject:
     """
 
     source: str
+    set_name: str | None = None
     digests: Mapping[str, str | None]
     open: Callable[[], Checkpoint]
     listing: Sequence[ListedFile] = ()
@@ -98,8 +101,9 @@ def subject_of(source: Source | Checkpoint, options: OpenOptions) -> Subject:
     asked: OpenOptions = {**options, "check_index": checked}
     return Subject(
         source=store.source,
+        set_name=chosen.name if chosen and _has_others(listing, chosen) else None,
         digests={file.path: file.sha256 for file in chosen.files} if chosen else {},
-        open=lambda: open_listed(location, listing, asked),
+        open=lambda: open_listed(location, listing, asked, sure=True),
         index_bytes=None if checked else index_bytes,
         listing=listing,
         store=store,
@@ -107,6 +111,10 @@ def subject_of(source: Source | Checkpoint, options: OpenOptions) -> Subject:
         card=lambda: store.card if isinstance(store, HubRepository) else None,
         front=lambda shard: _front(store, listing, shard),
     )
+
+
+def _has_others(listing: Sequence[ListedFile], chosen: FileSet) -> bool:
+    return sum(has_header(file.path) for file in listing) > chosen.file_count
 
 
 def _front(store: FileStore, listing: Sequence[ListedFile], shard: Shard) -> bytes | None:
@@ -124,7 +132,8 @@ def _opened(checkpoint: Checkpoint, options: OpenOptions) -> Subject:
         except InvalidSourceError:  # byte sources of the caller's own
             return None
 
-    return Subject(source=checkpoint.source, digests=digests, open=lambda: checkpoint, front=front)
+    name = checkpoint.set_name if checkpoint.other_sets else None
+    return Subject(source=checkpoint.source, set_name=name, digests=digests, open=lambda: checkpoint, front=front)
 
 
 def reference_of(

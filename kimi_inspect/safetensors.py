@@ -149,8 +149,10 @@ def header_length(data: bytes, file_bytes: int, file: str, limit: int) -> int:
             "the file ends inside the length word; download it again", file=file, expected=8, actual=file_bytes
         )
     if length > limit:
+        fits = length <= file_bytes - LENGTH_BYTES
+        advice = "raise max_header_bytes if that is right" if fits else "longer than the file; download it again"
         raise HeaderTooLargeError(
-            f"the header says it is {length:,} bytes long; raise max_header_bytes if that is right",
+            f"the header says it is {length:,} bytes long; {advice}",
             file=file,
             offset=0,
             expected=f"at most {limit:,} bytes",

@@ -23,12 +23,16 @@ _SHARD = re.compile(r"(?P<stem>.+?)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P
 
 _LFS = re.compile(rb"version https://git-lfs[^\n]*\noid sha256:([0-9a-f]{64})\r?\nsize ([0-9]{1,19})\s*")
 
+_TEXT = re.compile(rb"[\t\n\r -~]{8,}")
+"""Eight characters and more where eight bytes should tell a length."""
+
 _OTHER_FORMATS = (
     (b"GGUF", "a GGUF file under another name"),
     (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint"),
     (b"\x80\x02", "a Python pickle"),
     (b"\x89HDF", "an HDF5 file"),
     (b"\x1f\x8b", "gzip-compressed data"),
+    (b"\x7fELF", "a program"),
     (b"<", "a web page or XML"),
     (b"{", "JSON, perhaps the error message of a server"),
 )
@@ -51,11 +55,13 @@ def refuse_other_formats(head: bytes, file: str) -> None:
             actual=f"a pointer to sha256 {digest}",
         )
     text = head.lstrip()
-    for magic, what in _OTHER_FORMATS:
-        if text.startswith(magic):
-            raise NotWeightsError(
-                f"not weights but {what}; download it again", file=file, offset=0, actual=repr(bytes(head[:16]))
-            )
+    what = next((what for magic, what in _OTHER_FORMATS if text.startswith(magic)), None)
+    if what is None and _TEXT.fullmatch(head[:16]):
+        what = "text, perhaps the message of a server"
+    if what is not None:
+        raise NotWeightsError(
+            f"not weights but {what}; download it again", file=file, offset=0, actual=repr(bytes(head[:16]))
+        )
 
 
 def parse_config(data: bytes) -> dict[str, Any] | None:

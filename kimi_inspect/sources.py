@@ -150,6 +150,12 @@ class LocalFile:
         return data
 
 
+def _as_written(path: str) -> str:
+    """Return a path as the source string that it is: `pathlib` takes away the `./` that tells it from a repository."""
+    plain = path in (".", "..") or path.startswith(("./", "../", "~/", "/")) or Path(path).is_absolute()
+    return path if plain else f"./{path}"
+
+
 class LocalFolder:
     """A folder on this machine, with the folders below it; a snapshot of the Hub's cache is one too."""
 
@@ -167,7 +173,7 @@ class LocalFolder:
         self.root = Path(path)
         self._depth = depth
         self._meter = Meter()
-        self.source = source or str(path)
+        self.source = source or _as_written(str(path))
         self.commit = commit
 
     @property

@@ -163,6 +163,7 @@ class Audit:
 
     Attributes:
         candidate, against: what was audited, and the reference, as results name sources.
+        candidate_set, against_set: which sets of these, where they hold other weights too; else None.
         findings: gravest first: those of the candidate alone, and those against the reference.
         identical_shards: shards of the candidate that the reference has too, by SHA-256.
         shard_count: shards of the candidate.
@@ -189,6 +190,8 @@ class Audit:
     loaders: tuple[Loader, ...] = ()
     unchecked_index_bytes: int | None = None
     reference_parameters: int | None = None
+    candidate_set: str | None = None
+    against_set: str | None = None
     traffic: Traffic = field(default=Traffic(), eq=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,6 +204,8 @@ class Audit:
             "schema": AUDIT_SCHEMA,
             "candidate": self.candidate,
             "against": self.against,
+            "candidate_set": self.candidate_set,
+            "against_set": self.against_set,
             "verdict": self.verdict,
             "findings": plain(self.findings),
             "identical_shards": self.identical_shards,

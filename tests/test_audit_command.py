@@ -39,7 +39,18 @@ COPY, SWAPPED, OTHER, MLX, GGUF, PRUNED = "a/copy", "a/swapped", "a/other", "a/m
 MXFP4_MOE = f"{GGUF}:MXFP4_MOE"
 
 KEYS = {
-    *("schema", "candidate", "against", "verdict", "findings", "identical_shards", "shard_count", "report"),
+    *(
+        "schema",
+        "candidate",
+        "against",
+        "candidate_set",
+        "against_set",
+        "verdict",
+        "findings",
+        "identical_shards",
+        "shard_count",
+        "report",
+    ),
     *(
         "identity",
         "requantizations",
