@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -136,9 +136,9 @@ def expect(
         return _at(_of_manifest(against, against.source), revision, endpoint)
     if isinstance(against, Checkpoint):
         return _at(_of_checkpoint(against), revision, endpoint)
-    file = (
-        None if isinstance(against, Mapping) else _list_file(os.fspath(against), is_path=not isinstance(against, str))
-    )
+    file = None
+    if isinstance(against, str | os.PathLike):
+        file = _list_file(os.fspath(against), is_path=not isinstance(against, str))
     if file is not None:
         return _at(_of_file(file), revision, endpoint)
     location = locate(against, revision=revision, token=token, endpoint=endpoint)

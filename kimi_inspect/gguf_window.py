@@ -54,7 +54,7 @@ class Window:
 
     def expect(self, count: int, what: str) -> None:
         """Refuse what would need more bytes than the file has left, before any of it is read or looped over."""
-        left = self.file_bytes - self.at
+        left = max(self.file_bytes - self.at, 0)
         if count > left:
             raise TruncatedError(
                 f"the file ends inside {what}, or its counts are wrong; download it again",

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from kimi_inspect.caching import HeaderCache
 from kimi_inspect.embedded import find_embedded
-from kimi_inspect.errors import FormatError, KimiInspectError, SourceError, TransportError
+from kimi_inspect.errors import FormatError, InvalidSourceError, KimiInspectError, SourceError, TransportError
 from kimi_inspect.forward import Forward, StreamedSource
 from kimi_inspect.gguf import FIRST_READ as FIRST_READ_OF_GGUF
 from kimi_inspect.gguf import MAX_READ as MAX_READ_OF_GGUF
@@ -79,10 +79,15 @@ class ReadOptions:
         cache: where headers are kept, or None.
     """
 
-    max_workers: int = 16
+    max_workers: int = field(default=16)
     max_header_bytes: int = MAX_HEADER_BYTES
     arrays: bool = False
     cache: HeaderCache | None = None
+
+    @max_workers.validator
+    def _some(self, _attribute: object, value: object) -> None:
+        if type(value) is not int or value < 1:
+            raise InvalidSourceError("no number of workers", expected="a number from 1 on", actual=repr(value))
 
 
 class _HeaderReader:

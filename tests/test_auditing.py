@@ -31,6 +31,7 @@ from kimi_inspect.testing import (
     damage,
     danielhanchen_gguf,
     devquasar_gguf,
+    faults,
     kimi_2bit,
     kimi_k3,
     kimi_k31_pro,
@@ -398,3 +399,24 @@ def test_a_small_index_is_always_read(make: Any) -> None:
     assert (audit.verdict, codes(audit), audit.unchecked_index_bytes) == ("damaged", ["index-stale"], None)
     index = next(file for path, file in files.items() if path.endswith(".index.json"))
     assert (codes(unasked), unasked.unchecked_index_bytes) == ([], index.size)
+
+
+def test_a_server_that_is_busy_makes_no_verdict() -> None:
+    """It is no property of the checkpoint; what is kept of the others makes the next try short."""
+    with LoopbackHub([Repository(repo_id="a/b", files=kimi_k31_pro(**SMALL))]) as own:
+        own.play(faults.rate_limited(retry_after=500), path="model-00003", times=None)
+        with pytest.raises(ki.RateLimitedError) as caught:
+            ki.audit("a/b", endpoint=own.endpoint)
+        assert caught.value.retryable
+        (row,) = ki.compare("a/b", endpoint=own.endpoint).rows
+        assert row.error is not None
+        assert row.error["retryable"]
+        assert {item.code for item in ki.open_checkpoint("a/b", endpoint=own.endpoint).findings} >= {"shard-unreadable"}
+
+
+def test_sets_are_named_where_there_are_several(hub: LoopbackHub) -> None:
+    found = ki.audit(MXFP4_MOE, Q2_K, endpoint=hub.endpoint)
+    assert (found.candidate, found.candidate_set) == (DEVQUASAR_GGUF_ID, "MXFP4_MOE")
+    assert (found.against, found.against_set) == (DEVQUASAR_GGUF_ID, "Q2_K")
+    found = ki.audit(UNSLOTH_ID, KIMI_K31_PRO_ID, endpoint=hub.endpoint)
+    assert (found.candidate_set, found.against_set) == (None, None)

@@ -204,6 +204,9 @@ REFUSED = [
         (TruncatedError, HeaderTooLargeError),
         ("132,095,",),
     ),
+    Refused("a server's message", HollowFile(b"Access to model x/y is restricted."), (NotWeightsError,), ("text",)),
+    Refused("another message", HollowFile(b"Entry not found"), (NotWeightsError,), ("text", "download it again")),
+    Refused("a program", HollowFile(b"\x7fELF\2\1\1" + bytes(99)), (NotWeightsError,), ("a program",)),
     Refused("the largest length", declaring(2**64 - 1, b"{}"), (HeaderTooLargeError,), (str(2**64 - 1),)),
     Refused(
         "a name twice",

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -31,7 +32,13 @@ from contracts.checks import (
 from testing.raw_client import ask
 
 from kimi_inspect import Checkpoint, Component, Progress, Report, Severity, inspect, open_checkpoint, summarize
-from kimi_inspect.errors import NotWeightsError, SourceFileNotFoundError, TransportError, TruncatedError
+from kimi_inspect.errors import (
+    InvalidSourceError,
+    NotWeightsError,
+    SourceFileNotFoundError,
+    TransportError,
+    TruncatedError,
+)
 from kimi_inspect.remote import HubRepository
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES
 from kimi_inspect.testing import (
@@ -407,6 +414,29 @@ def test_a_config_may_hold_what_python_writes(tmp_path: Path, number: str) -> No
     checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.family == "mamba2"
     assert "config-unreadable" not in {finding.code for finding in checkpoint.findings}
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_workers": 0}, {"max_workers": 2.5}, {"timeout": 0}, {"timeout": -1}, {"timeout": "soon"}]
+)
+def test_arguments_that_make_no_sense(options: Any, hub: LoopbackHub) -> None:
+    with pytest.raises(InvalidSourceError, match="no "):
+        open_checkpoint(REPO, endpoint=hub.endpoint, **options)
+
+
+def test_a_local_source_is_named_as_it_can_be_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`own/name` would be a repository of the Hub."""
+    (tmp_path / "own" / "name").mkdir(parents=True)
+    (tmp_path / "own" / "name" / "model.safetensors").write_bytes(
+        hollow_safetensors([TensorSpec("a", "F32", (2,))]).read()
+    )
+    monkeypatch.chdir(tmp_path)
+    for written in ("./own/name", Path("own/name"), "own/../own/name/model.safetensors"):
+        checkpoint = open_checkpoint(written)
+        again = open_checkpoint(checkpoint.source)
+        assert again.source == checkpoint.source
+        assert len(again.tensors) == 1
+    assert open_checkpoint("./own/name").source == "./own/name"
 
 
 class TestResults:

@@ -513,3 +513,9 @@ def test_side_files_of_a_set_where_they_are_asked_for(companions: Any, tmp_path:
         assert wrong.path == "mmproj-F16.gguf"
         line = ["verify", str(folder), "--against", source, "--endpoint", hub.endpoint, "--companions"]
         assert main(line) == 1
+
+
+@pytest.mark.parametrize("against", [None, 5, b"x", object()])
+def test_what_is_nothing_to_hold_a_folder_against(against: Any, folder: Path) -> None:
+    with pytest.raises(ki.InvalidSourceError):
+        ki.verify(folder, against)
