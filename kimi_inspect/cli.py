@@ -102,7 +102,15 @@ def _run(arguments: Sequence[str], *, source: str | None = None, sources: Sequen
         parsed.sources = [_swallowed_source(parsed)]
     names = ("revision", "files", "endpoint", "token")
     options = {name: getattr(parsed, name) for name in names if hasattr(parsed, name)}
-    status: int = parsed.verb(parsed, {**options, **fixed})
+    try:
+        status: int = parsed.verb(parsed, {**options, **fixed})
+    except SourceError as error:
+        from kimi_inspect.locating import is_local
+
+        named = getattr(parsed, "source", None)
+        if isinstance(named, str) and not is_local(named) and Path(named).is_dir():
+            error.add_note(f"a folder of that name is here: write ./{named} for it")
+        raise
     return status
 
 

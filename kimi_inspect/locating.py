@@ -78,7 +78,8 @@ def locate(
         InvalidSourceError: the string names none; or it is no string, and no path or mapping of byte sources either.
         OfflineError: offline mode is on and the Hub's cache does not hold the repository; or it is one of ModelScope's.
     """
-    if not (isinstance(timeout, int | float) and timeout > 0):
+    seconds: object = timeout
+    if not (isinstance(seconds, int | float) and seconds > 0):
         raise InvalidSourceError("no time to wait", expected="a number of seconds above 0", actual=repr(timeout))
     if isinstance(source, Mapping):
         return Location(store=MappedFiles(_byte_sources(source)))

@@ -204,8 +204,6 @@ class Audit:
             "schema": AUDIT_SCHEMA,
             "candidate": self.candidate,
             "against": self.against,
-            "candidate_set": self.candidate_set,
-            "against_set": self.against_set,
             "verdict": self.verdict,
             "findings": plain(self.findings),
             "identical_shards": self.identical_shards,
@@ -218,5 +216,7 @@ class Audit:
             "loaders": plain(self.loaders),
             "unchecked_index_bytes": self.unchecked_index_bytes,
             "reference_parameters": self.reference_parameters,
+            "candidate_set": self.candidate_set,
+            "against_set": self.against_set,
             "traffic": plain(self.traffic),
         }

@@ -248,3 +248,16 @@ def test_the_demo_shows_equal_figures_even_offline() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("equal") == 7
     assert "differs" not in done.stdout
+
+
+def test_a_folder_by_the_name_of_a_repository_is_pointed_at(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two parts of a path are a name on the Hub, whatever stands here."""
+    monkeypatch.chdir(model.parent.parent)
+    named = "/".join(model.parts[-2:])
+    with LoopbackHub([]) as hub:
+        assert main(["show", named, "--endpoint", hub.endpoint]) == 2
+        assert f"a folder of that name is here: write ./{named} for it" in capsys.readouterr().err
+        assert main(["show", "acme/none", "--endpoint", hub.endpoint]) == 2
+        assert "is here" not in capsys.readouterr().err
