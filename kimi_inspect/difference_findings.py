@@ -154,7 +154,8 @@ def _added(differences: Differences) -> Iterator[Finding]:
     single = [unit for unit in rest if unit.layer in layers]
     if single:
         message = "a tensor that the reference does not have; loaders pass over it, or refuse it"
-        yield _of_units("unexpected-tensor", single, message)
+        parameters = total(unit.parameters for unit in single)
+        yield _of_units("unexpected-tensor", single, message, expected=0, actual=parameters)
 
 
 def pruning_finding(pruned: Any) -> Iterator[Finding]:
