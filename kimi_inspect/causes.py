@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from kimi_inspect.completeness import OF_EXPERTS
 from kimi_inspect.components import Component
-from kimi_inspect.families import RULES
+from kimi_inspect.families import rules_of
 from kimi_inspect.forms import LEAVES
 from kimi_inspect.inventory import shape_of
 from kimi_inspect.rules import Judgement, judge
@@ -99,6 +99,7 @@ class Told:
             _Named([item for item in findings if item.code == code])
             for code in ("tensor-missing", "scale-missing", "unexpected-tensor")
         )
+        self._rules = rules_of("safetensors", table.columns.patterns.texts)
         self._judged: dict[str, Judgement] = {}
         self.other_model = MISMATCH in self._codes
         self.changes_size = any(
@@ -131,7 +132,7 @@ class Told:
     def _judgement(self, name: str) -> Judgement:
         shape = shape_of(name)
         if shape not in self._judged:
-            self._judged[shape] = judge(shape, RULES["safetensors"])
+            self._judged[shape] = judge(shape, self._rules)
         return self._judged[shape]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from kimi_inspect.census import experts_by_layer
 from kimi_inspect.checkpoint import UNREAD, Checkpoint
@@ -33,7 +33,8 @@ def compare_with_config(checkpoint: Checkpoint, reference: Config, *, partial: b
     if partial or any(code in {*UNREAD, "architecture-mismatch"} for code, _ in own):
         return Outcome(known=False)
     shown = list(_lacks(checkpoint, reference))
-    found = [item for item in shown if not _is_told(item, own)]
+    # What the candidate shows by itself is told once.
+    found = [item for item in shown if (item.code, item.where) not in own]
     codes = {item.code for item in found} | {code for code, _ in own}
     return Outcome(
         findings=tuple(found),
@@ -43,19 +44,14 @@ def compare_with_config(checkpoint: Checkpoint, reference: Config, *, partial: b
     )
 
 
-def _is_told(item: Finding, own: Collection[tuple[str, str]]) -> bool:
-    """Whether the candidate shows this by itself; its own config may say as few layers as the reference's."""
-    codes = (item.code, "unexpected-tensor") if item.code == "parameters-differ" else (item.code,)
-    return any((code, item.where) in own for code in codes)
-
-
 def _lacks(checkpoint: Checkpoint, reference: Config) -> Iterator[Finding]:
     config = reference.config
     named = config.get("model_type")
     architecture = named if isinstance(named, str) else None
     its = families_of(architecture, config)
     mine = families_of(checkpoint.architecture, checkpoint.config)
-    if its and mine and not same_family(mine, its):
+    facts = facts_of(config, {}, weights_format="safetensors")  # whose form a config.json is
+    if its and mine and (not same_family(mine, its) or (mine[0] != its[0] and _is_of_another_mlp(checkpoint, facts))):
         message = f"of the family {mine[0]}; the reference's config is of {its[0]}"
         yield finding("architecture-mismatch", "config", message, expected=its[0], actual=mine[0])
         return
@@ -65,10 +61,9 @@ def _lacks(checkpoint: Checkpoint, reference: Config) -> Iterator[Finding]:
         config,
         {},
         architecture=architecture,
-        weights_format="safetensors",  # whose form a config.json is
+        weights_format="safetensors",
         side_roles=[side.role for side in checkpoint.companions],
     )
-    facts = facts_of(config, {}, weights_format="safetensors")
     told = any(item.code in OF_EXPERTS and item.severity is Severity.ERROR for item in checkpoint.findings)
     pruned = _pruned(checkpoint, facts)
     yield from () if told else pruning_finding(pruned)
@@ -78,6 +73,12 @@ def _lacks(checkpoint: Checkpoint, reference: Config) -> Iterator[Finding]:
     passed |= {"unexpected-tensor"} if more else frozenset()
     yield from (item for item in lacks if item.code not in passed)
     yield from _besides(checkpoint, facts)
+
+
+def _is_of_another_mlp(checkpoint: Checkpoint, facts: Facts) -> bool:
+    """Whether one has routed experts and the other none: Llama and Mixtral, which are one architecture in GGUF."""
+    declared = facts.experts or facts.experts_by_layer
+    return bool(declared) != bool(len(checkpoint.tensors.select(component=Component.ROUTED_EXPERTS)))
 
 
 def _more_layers(checkpoint: Checkpoint, facts: Facts) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ class Spec:
         group_size: values that share one scale; None if they do not say, or share by whole rows.
         block: rows and columns that share one scale.
         leaf: what the weights are called in that form, where integers are packed in several.
+        scale: what their scales are called, where that form has a name of its own for them.
         method: who packed them, where two methods share names and widths.
     """
 
@@ -48,6 +49,7 @@ class Spec:
     group_size: int | None = None
     block: tuple[int, int] | None = None
     leaf: str = field(default="weight_packed", eq=False)
+    scale: str | None = field(default=None, eq=False)
     method: str | None = field(default=None, eq=False)
 
 
@@ -247,7 +249,7 @@ def _bitsandbytes(said: Mapping[str, Any], _: Mapping[str, Any]) -> Declaration:
 def _fp8(said: Mapping[str, Any], level: Mapping[str, Any]) -> Declaration:
     """Read block FP8; DeepSeek V4 says beside it that its experts are FP4."""
     block = _block(said.get("weight_block_size"))
-    spec = Spec(encoding="fp8_block", bits=8, block=block) if block else None
+    spec = Spec(encoding="fp8_block", bits=8, block=block, scale="weight_scale_inv") if block else None
     experts = _Group(lambda module: ".experts." in module and "shared" not in module, MXFP4)
     return Declaration(default=spec, groups=(experts,) if level.get("expert_dtype") == "fp4" else ())
 

@@ -154,7 +154,8 @@ def _added(differences: Differences) -> Iterator[Finding]:
     single = [unit for unit in rest if unit.layer in layers]
     if single:
         message = "a tensor that the reference does not have; loaders pass over it, or refuse it"
-        yield _of_units("unexpected-tensor", single, message)
+        parameters = total(unit.parameters for unit in single)
+        yield _of_units("unexpected-tensor", single, message, expected=0, actual=parameters)
 
 
 def pruning_finding(pruned: Any) -> Iterator[Finding]:
@@ -170,7 +171,8 @@ def pruning_finding(pruned: Any) -> Iterator[Finding]:
     fewest = min(count for _, count in pruned.values())
     most = max(count for _, count in pruned.values())
     said = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    message = f"{said} of {full} routed experts are kept in {len(layers)} layers; expect other answers"
+    where = "1 layer" if len(layers) == 1 else f"{len(layers)} layers"
+    message = f"{said} of {full} routed experts are kept in {where}; expect other answers"
     yield finding(
         "experts-pruned",
         f"layer {layers[0]}",

@@ -13,6 +13,8 @@ __all__ = ["MAX_COUNT", "TOKENS", "Facts", "Size", "facts_of"]
 
 TEXT_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
+DECODER_LAYERS, OF_SPEECH = "decoder_layers", "num_mel_bins"
+"""What Whisper's layers of text are counted by: its `num_hidden_layers` is that of the encoder, an audio tower."""
 EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "expert_counts")
 SHARED_KEYS = ("n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size")
 DRAFT_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
@@ -115,7 +117,8 @@ def _of_config(config: Mapping[str, Any]) -> Facts:
     levels = list(_text_levels(config))
     experts = next(filter(None, (_value(levels, key, (int, list)) for key in EXPERT_KEYS)), None)
     dsa = _value(levels, "dsa_config", (dict,))
-    layers = _first_count(levels, LAYER_KEYS)
+    hears = any(OF_SPEECH in level for level in levels)
+    layers = _first_count(levels, (DECODER_LAYERS, *LAYER_KEYS) if hears else LAYER_KEYS)
     kinds = _value(levels, "layer_types", (list,)) or []
     return Facts(
         layers=layers,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kimi_inspect.classifying import Classes, classify
 from kimi_inspect.components import Component, Group
 from kimi_inspect.facts import MAX_COUNT
-from kimi_inspect.families import RULES
+from kimi_inspect.families import rules_of
 from kimi_inspect.findings import finding
 from kimi_inspect.header import Header, Kind
 from kimi_inspect.packing import block_packing, find_packing
@@ -59,7 +59,9 @@ def understand(
     shard = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first))
     kinds, kind = _merged_kinds(parts)
     patterns = Patterns.of(names)
-    classes = _classes(patterns, [path for path, _ in headers], shard, sides or {}, RULES[weights_format])
+    classes = _classes(
+        patterns, [path for path, _ in headers], shard, sides or {}, rules_of(weights_format, patterns.texts)
+    )
 
     def name_of(row: int) -> str:
         shard = int(np.searchsorted(first, row, side="right")) - 1

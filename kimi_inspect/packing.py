@@ -201,7 +201,7 @@ class _Packer:
             if case.scale:
                 scales.setdefault((case.text, case.main), case.scale)
         lacking = [
-            (row, case.main, scales.get((case.text, case.main), SCALES[case.main][0]))
+            (row, case.main, scales.get((case.text, case.main)) or _scale_name(case))
             for case in self._cases
             if not case.scale
             and (case.kind.dtype in CONTAINERS or case.kind.dtype.startswith("F8_E"))
@@ -278,6 +278,12 @@ class _Packer:
                 count=count,
                 examples=names,
             )
+
+
+def _scale_name(case: Case) -> str:
+    """Return what the scale of a weight would be called, were it there."""
+    declared = case.spec.scale if case.spec and case.main == "weight" else None
+    return declared or SCALES[case.main][0]
 
 
 def _extent(verdict: Verdict) -> str:

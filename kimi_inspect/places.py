@@ -13,7 +13,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.components import Component
-from kimi_inspect.families import RULES
+from kimi_inspect.families import rules_of
 from kimi_inspect.families.converted import place_of
 from kimi_inspect.forms import LEAVES
 from kimi_inspect.patterns import MAX_DIGITS, MAX_NUMBER, Patterns
@@ -54,7 +54,7 @@ def places_of(table: TensorTable, weights_format: str, *, architecture: str | No
     """
     columns = table.columns
     patterns = columns.patterns
-    judgements = judged(patterns.texts, RULES[weights_format])
+    judgements = judged(patterns.texts, rules_of(weights_format, patterns.texts))
     first, sort = _sorts(patterns, judgements)
     is_draft = columns.component == COMPONENTS.index(Component.MTP)
     has_drafts = np.bincount(sort[is_draft], minlength=len(first)) > 0

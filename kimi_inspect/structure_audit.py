@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import evolve
 
 from kimi_inspect.checkpoint import UNREAD
-from kimi_inspect.components import Group
+from kimi_inspect.components import Component, Group
 from kimi_inspect.difference_findings import difference_findings, kept_of, requantization_findings, requantizations_of
 from kimi_inspect.differences import Differences, differences_of
-from kimi_inspect.findings import finding
+from kimi_inspect.findings import SEVERITIES, finding
+from kimi_inspect.holdings import Unit
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.sides import Side, same_family
 from kimi_inspect.values import Finding
@@ -16,6 +19,9 @@ from kimi_inspect.values import Finding
 __all__ = ["compare_structure"]
 
 DIFFERENT = frozenset({"architecture-mismatch", "parameters-differ", "shape-differs"})
+
+SPARSE, DENSE = frozenset({Component.ROUTED_EXPERTS, Component.ROUTER}), frozenset({Component.DENSE_MLP})
+"""The two kinds of MLP that a layer may have."""
 
 
 def compare_structure(mine: Side, its: Side, own: Sequence[Finding], *, partial: bool) -> Outcome:
@@ -39,18 +45,27 @@ def compare_structure(mine: Side, its: Side, own: Sequence[Finding], *, partial:
     found = [*_mismatch(mine, its, differences)]
     if not _is_other(differences):
         found += difference_findings(differences, own, sides=mine.companions)
+    if mine.weights_format == its.weights_format:
+        found = [_more(item) if item.code == "unexpected-tensor" else item for item in found]
     requantizations = requantizations_of(differences)
-    # Under a converter's names, what is left over may be what is missing by another name.
-    grown = mine.weights_format == its.weights_format and any(item.code == "unexpected-tensor" for item in found)
     return Outcome(
         findings=(*found, *requantization_findings(requantizations)),
         requantizations=requantizations,
         kept=kept_of(differences),
-        different=bool(alike) or any(item.code in DIFFERENT for item in found) or grown,
+        different=bool(alike) or any(item.code in DIFFERENT for item in found),
         reduced=bool(differences.missing or differences.pruned),
         changed=not all(pair.is_stored_alike for pair in differences.pairs),
         alike=alike,
     )
+
+
+def _more(unexpected: Finding) -> Finding:
+    """Say of tensors in the reference's own names what they are: more than it has.
+
+    Under a converter's names, what is left over may be what is missing by another name.
+    """
+    message = "a tensor that the reference does not have; it is another model"
+    return evolve(unexpected, code="parameters-differ", severity=SEVERITIES["parameters-differ"], message=message)
 
 
 def _of_what_is_there(differences: Differences, mine: Side, its: Side) -> Differences:
@@ -75,6 +90,13 @@ def _mismatch(mine: Side, its: Side, differences: Differences) -> Iterator[Findi
         message = f"of {places:,} places of the reference {fitting:,} hold as many values; it is another model"
         yield finding("architecture-mismatch", "model", message, expected=_named(its), actual=_named(mine))
         return
+    layers = _of_another_mlp(differences)
+    if layers:
+        # Llama and Mixtral are one architecture in GGUF: there no name tells them apart.
+        what = "1 layer has" if len(layers) == 1 else f"{len(layers)} layers have"
+        message = f"{what} routed experts in one of the two and a dense MLP in the other; it is another model"
+        yield finding("architecture-mismatch", "model", message, expected=_named(its), actual=_named(mine))
+        return
     if not mine.families or not its.families or same_family(mine.families, its.families):
         return
     lost = any(unit.component.group not in (Group.MULTIMODAL, Group.DRAFT) for unit in differences.missing)
@@ -88,6 +110,24 @@ def _is_other(differences: Differences) -> bool:
     shared = len(differences.pairs) + len(differences.misfits)
     least = shared + min(len(differences.missing), len(differences.added))
     return 2 * len(differences.pairs) < least
+
+
+def _of_another_mlp(differences: Differences) -> list[int]:
+    """Return the layers whose MLP is dense in one of the two, and in the other experts with a router."""
+    lost, more = _components_by_layer(differences.missing), _components_by_layer(differences.added)
+    return [
+        layer
+        for layer in lost.keys() & more.keys()
+        if (lost[layer] >= SPARSE and more[layer] >= DENSE) or (lost[layer] >= DENSE and more[layer] >= SPARSE)
+    ]
+
+
+def _components_by_layer(units: Iterable[Unit]) -> dict[int, set[Component]]:
+    components: dict[int, set[Component]] = {}
+    for unit in units:
+        if unit.layer is not None:
+            components.setdefault(unit.layer, set()).add(unit.component)
+    return components
 
 
 def _added_inside(differences: Differences) -> bool:

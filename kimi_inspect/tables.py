@@ -205,7 +205,8 @@ def _experts_line(report: Report) -> str:
     low, high = census.per_layer_min, census.per_layer_max
     count = str(low) if low == high else f"{low} to {high}"
     declared = "" if census.declared is None else f", {census.declared} declared"
-    return f"{count} routed experts in each of {plural(census.layers, 'layer')}{declared}"
+    layers = "1 layer" if census.layers == 1 else f"each of {census.layers} layers"
+    return f"{count} routed experts in {layers}{declared}"
 
 
 def show_findings(console: Console, findings: Sequence[Finding]) -> None:

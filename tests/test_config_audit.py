@@ -121,4 +121,5 @@ def test_what_the_checkpoint_shows_by_itself_is_told_once(tmp_path: Path) -> Non
 def test_layers_that_the_own_config_does_not_declare_either(tmp_path: Path) -> None:
     few = config_of(LLAMA) | {"num_hidden_layers": 3}
     files = small(LLAMA) | {"config.json": HollowFile(json.dumps(few).encode())}
-    assert told(against(files, few, tmp_path)) == ("different-model", ["unexpected-tensor"])
+    both = ["parameters-differ", "unexpected-tensor"]
+    assert told(against(files, few, tmp_path)) == ("different-model", both)

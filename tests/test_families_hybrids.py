@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from test_families import FORMAT, check
+
+from kimi_inspect import Checkpoint, Component, open_checkpoint
+from kimi_inspect.testing import HollowFile, TensorSpec, hollow_safetensors
 
 FAMILIES = {
     "llama 3.2 vision": """
@@ -159,3 +164,46 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family(family: str) -> None:
     check(FORMAT, FAMILIES[family])
+
+
+FRONTS = {
+    "whisper": ["model.encoder.conv1.weight", "model.encoder.conv2.weight"],
+    "bart": ["model.encoder.layernorm_embedding.weight"],
+    "no attention": ["model.encoder.conv1.weight"],
+}
+
+
+def two_stacks(front: str, *, encoder: int = 6, decoder: int = 6, attention: str = "self_attn.q_proj") -> Checkpoint:
+    stacks = (("encoder", encoder), ("decoder", decoder))
+    modules = [
+        f"model.{side}.layers.{n}.{one}" for side, count in stacks for n in range(count) for one in (attention, "fc1")
+    ]
+    modules += ["model.encoder.layer_norm", "model.encoder.embed_positions", "model.decoder.embed_positions"]
+    config = {"num_mel_bins": 80} if front == "whisper" else {}
+    config |= {"num_hidden_layers": encoder, "encoder_layers": encoder, "decoder_layers": decoder}
+    tensors = [TensorSpec(name, "F16", (8, 8)) for name in (*FRONTS[front], *(f"{one}.weight" for one in modules))]
+    document = HollowFile(json.dumps(config).encode())
+    return open_checkpoint({"model.safetensors": hollow_safetensors(tensors), "config.json": document})
+
+
+def test_the_encoder_of_whisper_is_an_audio_tower() -> None:
+    table = two_stacks("whisper").tensors
+    heard = table.select(component=Component.AUDIO_TOWER)
+    assert {one.name for one in table if ".encoder." in one.name} == {one.name for one in heard}
+    fifth, other = (table[f"model.{side}.layers.5.self_attn.q_proj.weight"] for side in ("encoder", "decoder"))
+    assert (fifth.layer, fifth.block) == (None, 5)
+    assert (other.component, other.layer, other.block) == (Component.ATTENTION, 5, None)
+    assert table["model.encoder.layer_norm.weight"].block is None
+
+
+@pytest.mark.parametrize("decoder", [2, 6, 8])
+def test_its_layers_are_those_of_the_decoder(decoder: int) -> None:
+    """In Whisper large v3 turbo 4, beside 32 of the encoder, which `num_hidden_layers` counts."""
+    assert two_stacks("whisper", decoder=decoder).findings == ()
+
+
+@pytest.mark.parametrize(("front", "attention"), [("bart", "self_attn.q_proj"), ("no attention", "conv")])
+def test_any_other_encoder_is_of_the_language_stack(front: str, attention: str) -> None:
+    table = two_stacks(front, attention=attention).tensors
+    assert {one.layer for one in table if ".layers." in one.name} == {*range(6)}
+    assert all("conv1" in one.name for one in table.select(component=Component.AUDIO_TOWER))

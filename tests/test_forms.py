@@ -293,6 +293,7 @@ def told(checkpoint: Checkpoint) -> list[tuple[str, int]]:
 
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+FP8_GROUPS = {"num_bits": 8, "type": "float", "block_structure": [128, 128]}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32}
 MLX = {"bits": 4, "group_size": 32}
 WHOLE: list[tuple[str, dict[str, Any] | None]] = [
@@ -332,6 +333,19 @@ def test_scales_that_lack_in_all_are_found_by_the_names_alone() -> None:
     checkpoint = opened(modules)
     assert told(checkpoint) == [("scale-missing", 30)]
     assert len(checkpoint.findings[0].examples) == 10
+
+
+@pytest.mark.parametrize(
+    ("config", "leaf"),
+    [
+        (FP8, "weight_scale_inv"),
+        ({"format": "float-quantized", "config_groups": {"a": {"weights": FP8_GROUPS}}}, "weight_scale"),
+    ],
+)
+def test_a_lost_scale_has_the_name_that_its_form_gives(config: dict[str, Any], leaf: str) -> None:
+    checkpoint = opened({MODULE.format(0): "weight F8_E4M3 256 256"}, config)
+    assert told(checkpoint) == [("scale-missing", 1)]
+    assert checkpoint.findings[0].tensor == f"{MODULE.format(0)}.{leaf}"
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_what_belongs_to_others_in_gguf(lost: str) -> None:
 
 
 def test_two_stacks_are_told_apart() -> None:
-    """Whisper's decoder has layers of the same numbers, and more in each."""
+    """BART's decoder has layers of the same numbers, and more in each."""
     encoder = layers(LAYER, stack="model.encoder.layers")
     decoder = layers([*LAYER, "encoder_attn.q_proj.weight"], stack="model.decoder.layers")
     assert missing(opened([*encoder, *decoder])) == []

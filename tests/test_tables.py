@@ -68,6 +68,16 @@ def test_unknown_parameters_are_called_so(report: ki.Report) -> None:
     assert "unknown" in lines[-1]
 
 
+@pytest.mark.parametrize(("layers", "text"), [(1, "8 routed experts in 1 layer,"), (4, "in each of 4 layers,")])
+def test_experts_are_counted_by_the_layer(report: ki.Report, layers: int, text: str) -> None:
+    assert report.experts is not None
+    experts = attrs.evolve(report.experts, layers=layers, per_layer_min=8, per_layer_max=8, declared=8)
+    console = Console(file=io.StringIO(), width=200)
+    with console.capture() as capture:
+        show_report(console, attrs.evolve(report, experts=experts), by="component")
+    assert text in capture.get()
+
+
 @pytest.mark.parametrize(("count", "text"), [(0, "0.00"), (1_561_293_160_568, "1,561.29"), (5_000_000, "0.01")])
 def test_gigabytes_are_decimal(count: int, text: str) -> None:
     assert gigabytes(count) == text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kimi_inspect.components import Component
@@ -11,10 +11,22 @@ from kimi_inspect.families import decoders, gguf_names, kimi_k2, kimi_linear
 from kimi_inspect.inventory import Template
 from kimi_inspect.rules import Rule
 
-__all__ = ["ALIASES", "ATTENTION_OF", "EXPECTATIONS", "PARTS_OF", "RULES", "SHOWN_BY", "family_of"]
+__all__ = ["ALIASES", "ATTENTION_OF", "EXPECTATIONS", "PARTS_OF", "RULES", "SHOWN_BY", "family_of", "rules_of"]
 
 RULES: dict[str, tuple[Rule, ...]] = {"safetensors": kimi_linear.RULES + decoders.RULES, "gguf": gguf_names.RULES}
 """For each format the rules for its names, in the order they are tried."""
+
+
+def rules_of(weights_format: str, texts: Sequence[str]) -> Sequence[Rule]:
+    """Return the rules for the names of a checkpoint: those of its format, and what some names say of others.
+
+    Args:
+        weights_format: ``safetensors`` or ``gguf``.
+        texts: all its names, each number in them written as one 0.
+    """
+    rules = RULES[weights_format]
+    return (*decoders.SPEECH, *rules) if weights_format == "safetensors" and decoders.hears(texts) else rules
+
 
 EXPECTATIONS: dict[str, Callable[[Mapping[str, Any]], Iterator[Template]]] = {
     "kimi-k2": kimi_k2.expected_of_k2,

@@ -10,10 +10,12 @@ few words are used for each, so that most rules serve many families.
 
 from __future__ import annotations
 
-from kimi_inspect.components import Component
-from kimi_inspect.rules import Rule
+from collections.abc import Iterable
 
-__all__ = ["RULES"]
+from kimi_inspect.components import Component
+from kimi_inspect.rules import Rule, any_of
+
+__all__ = ["RULES", "SPEECH", "hears"]
 
 STACK = "layers|h|blocks|block|layer.{layer}"
 MOE = "mlp|block_sparse_moe|feed_forward|ffn|moe|mixer"
@@ -48,7 +50,7 @@ _MULTIMODAL = (
     Rule(f"{AUDIO}.*.*.{BLOCKS}", Component.AUDIO_TOWER),
     Rule("audio_tower.conformer.{block}", Component.AUDIO_TOWER),  # Gemma 3n
     Rule(AUDIO, Component.AUDIO_TOWER),
-    Rule("encoder.conv1|conv2", Component.AUDIO_TOWER),  # Whisper; its layers are named like those of any encoder
+    Rule("encoder.conv1|conv2", Component.AUDIO_TOWER),  # Whisper; of its layers, see `SPEECH`
     # Qwen-Omni's speech: a decoder of its own, and what makes sound of its tokens.
     Rule("talker|token2wav|code2wav", Component.AUDIO_TOWER),
     # Phi-4-multimodal keeps both towers beside its embeddings.
@@ -149,3 +151,18 @@ _REST = (
 
 RULES: tuple[Rule, ...] = (*_MULTIMODAL, *_DRAFT, *_MLP, *_ATTENTION, *_REST)
 """By name, first match wins."""
+
+SPEECH = (Rule("encoder.layers|blocks.{block}", Component.AUDIO_TOWER), Rule("encoder", Component.AUDIO_TOWER))
+"""The encoder of Whisper and Moonshine, by names that encoders of text (BART, T5) have too: tried first where the
+tensors show what only speech has, convolutions before the attention."""
+
+_SHOWS_SPEECH = tuple(
+    any_of([Rule(pattern, Component.AUDIO_TOWER)]).match
+    for pattern in ("encoder.conv1", "encoder.layers|blocks.{block}.self_attn|attn")
+)
+
+
+def hears(texts: Iterable[str]) -> bool:
+    """Whether names, each number in them written as one 0, are those of a model with an encoder of speech."""
+    listed = list(texts)
+    return all(any(map(shows, listed)) for shows in _SHOWS_SPEECH)
