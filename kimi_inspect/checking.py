@@ -47,28 +47,28 @@ class Partials:
         self._root = root
         self._kept = kept_partials(root)
         self._modelscope = (root / MODELSCOPE_PARTS).is_dir()
-        self._names: dict[Path, frozenset[str]] = {}
+        self._names: dict[str, frozenset[str]] = {}
 
     def of(self, file: Expected, entry: Entry) -> str | None:
         """Say what shows that a file is not finished, or None."""
-        place = self._root / file.path
+        folder, _, name = file.path.rpartition("/")
+        there = self._beside(folder)
         for suffix in UNFINISHED:
-            beside = place.with_name(place.name + suffix)
             # aria2 gives a file its full size at once; others write beside it, and what is whole stays whole.
-            if (suffix == ".aria2" or entry.mark is None) and beside.name in self._beside(place.parent):
-                size = look_at(beside).mark
-                if size is not None:
-                    return f"{file.path}{suffix} is there" + ("" if suffix == ".aria2" else f", {size.size:,} bytes")
+            if (suffix == ".aria2" or entry.mark is None) and name + suffix in there:
+                mark = look_at(self._root / (file.path + suffix)).mark
+                if mark is not None:
+                    return f"{file.path}{suffix} is there" + ("" if suffix == ".aria2" else f", {mark.size:,} bytes")
         kept = self._fetched(file)
         if entry.mark is None and kept is not None:
             return f"{kept:,} bytes of it have been fetched"
         return None
 
-    def _beside(self, folder: Path) -> frozenset[str]:
+    def _beside(self, folder: str) -> frozenset[str]:
         """Return the names in a folder, which is listed once however many files are asked for."""
         if folder not in self._names:
             try:
-                self._names[folder] = frozenset(one.name for one in folder.iterdir())
+                self._names[folder] = frozenset(one.name for one in (self._root / folder).iterdir())
             except (OSError, ValueError):
                 self._names[folder] = frozenset()
         return self._names[folder]

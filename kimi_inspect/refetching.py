@@ -62,9 +62,8 @@ class Refetch:
 
     def _is_blocked(self, path: str) -> bool:
         """Whether a folder stands where the file should, or something else where a folder above it should."""
-        place = self.folder / path
-        above = [parent for parent in place.parents if self.folder in parent.parents]
-        return place.is_dir() or any(parent.exists() and not parent.is_dir() for parent in above)
+        above = [self.folder / path[:at] for at, char in enumerate(path) if char == "/"]
+        return (self.folder / path).is_dir() or any(folder.is_file() for folder in above)
 
     @cached_property
     def _place(self) -> list[str] | None:
