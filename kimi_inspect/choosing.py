@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from attrs import frozen
 
@@ -11,15 +11,24 @@ from kimi_inspect.caching import HeaderCache
 from kimi_inspect.companions import IMATRIX, SideFile, look_into, side_files
 from kimi_inspect.errors import AmbiguousCheckpointError, SourceError
 from kimi_inspect.findings import finding
+from kimi_inspect.index_file import WeightMap
 from kimi_inspect.locating import Location
 from kimi_inspect.pipelines import pipeline_folders
 from kimi_inspect.reading import ReadOptions
 from kimi_inspect.sets import FileSet, Shelves, choose_set, matching, sort_out
-from kimi_inspect.sidecars import MAX_CONFIG_BYTES, parse_config
+from kimi_inspect.sidecars import MAX_CONFIG_BYTES, ShardName, parse_config
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.values import Finding
+from kimi_inspect.weight_maps import weight_maps
 
 __all__ = ["Found", "find_files", "named_set", "read_config", "sorted_listing"]
+
+
+class _Bonds(TypedDict):
+    """What joins files that names do not: the folders of a pipeline, and indexes."""
+
+    folders: Sequence[str]
+    maps: Sequence[WeightMap]
 
 
 @frozen(kw_only=True)
@@ -32,6 +41,7 @@ class Found:
         chosen: the one to open.
         sides: its side files.
         partial: it is a part of a set, chosen on purpose.
+        unread: indexes that cannot be read, and may say that other files belong to it.
     """
 
     listing: Sequence[ListedFile]
@@ -39,23 +49,27 @@ class Found:
     chosen: FileSet
     sides: tuple[SideFile, ...]
     partial: bool
+    unread: tuple[str, ...] = ()
 
 
 def sorted_listing(location: Location, listing: Sequence[ListedFile], globs: Sequence[str]) -> Shelves:
-    """Sort the files of a listing, or those of them that globs fit, into sets, by their names alone."""
+    """Sort the files of a listing, or those of them that globs fit, into sets: by names, and by what joins them."""
     files = matching(_below(listing, location.folder), globs)
-    return sort_out(files, folders=pipeline_folders(location.store, listing))
+    return sort_out(files, **_bonds(location.store, listing))
+
+
+def _bonds(store: FileStore, listing: Sequence[ListedFile]) -> _Bonds:
+    return {"folders": pipeline_folders(store, listing), "maps": weight_maps(store, listing)}
 
 
 def named_set(location: Location, listing: Sequence[ListedFile], globs: Sequence[str]) -> FileSet | None:
-    """Choose the set to open by names alone; None where several come into question.
+    """Choose the set to open without a look into weight files; None where several come into question.
 
     Raises:
         NoCheckpointError: there is none such.
     """
-    folders = pipeline_folders(location.store, listing)
     wanted = {"source": location.store.source, "name": location.set_name, "member": location.member}
-    return _by_names(_below(listing, location.folder), globs, folders, wanted)
+    return _unless_ambiguous(_below(listing, location.folder), globs, wanted, _bonds(location.store, listing))
 
 
 def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequence[str], options: ReadOptions) -> Found:
@@ -66,31 +80,33 @@ def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequenc
         AmbiguousCheckpointError: none is asked for, and none of several is the default.
     """
     store = location.store
-    folders = pipeline_folders(store, listing)
+    bonds = _bonds(store, listing)
     inside = _below(listing, location.folder)
     wanted: dict[str, Any] = {"source": store.source, "name": location.set_name, "member": location.member}
-    chosen = _by_names(inside, globs, folders, wanted)
-    shelves = sort_out(listing, folders=folders)
+    chosen = _unless_ambiguous(inside, globs, wanted, bonds)
+    shelves = sort_out(listing, **bonds)
     roles = look_into(store, shelves, chosen, options) if len(shelves.all) > 1 else {}
     explicit = chosen is not None and bool(location.set_name or location.member)
     asked = {file.path for file in chosen.files} if explicit and chosen else set()
     weights = [file for file in listing if roles.get(file.path) != IMATRIX or file.path in asked]
     known = {path: role is not None for path, role in roles.items() if path not in asked}
-    shelves = sort_out(weights, known, folders=folders)
+    shelves = sort_out(weights, known, **bonds)
     if chosen is None or not explicit:
         inside = _below(weights, location.folder)
-        chosen = choose_set(inside, globs=globs, known=known, folders=folders, **wanted)
+        chosen = choose_set(inside, globs=globs, known=known, **bonds, **wanted)
     # What is known now may have given it another name than the listing did.
     chosen = next((one for one in shelves.all if one.files == chosen.files), chosen)
     sides = tuple(side_files(shelves, chosen, roles))
-    return Found(listing=listing, shelves=shelves, chosen=chosen, sides=sides, partial=bool(globs))
+    own = {ShardName.of(file.path).folder for file in chosen.files if chosen.format == "safetensors"}
+    unread = tuple(one.path for one in bonds["maps"] if one.files is None and ShardName.of(one.path).folder in own)
+    return Found(listing=listing, shelves=shelves, chosen=chosen, sides=sides, partial=bool(globs), unread=unread)
 
 
-def _by_names(
-    files: Sequence[ListedFile], globs: Sequence[str], folders: Sequence[str], wanted: Mapping[str, Any]
+def _unless_ambiguous(
+    files: Sequence[ListedFile], globs: Sequence[str], wanted: Mapping[str, Any], bonds: _Bonds
 ) -> FileSet | None:
     try:
-        return choose_set(files, globs=globs, folders=folders, **wanted)
+        return choose_set(files, globs=globs, **bonds, **wanted)
     except AmbiguousCheckpointError:
         return None
 

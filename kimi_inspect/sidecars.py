@@ -18,7 +18,9 @@ MAX_CONFIG_BYTES = 16 * 1024 * 1024
 MAX_SHARDS = 10_000
 """A name that promises more files than this is not believed."""
 
-_SHARD = re.compile(r"(?P<stem>.+?)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<suffix>(?:\.[^.]+)?\.[^.]+)")
+_SHARD = re.compile(
+    r"(?P<stem>.+?)(?P<mark>[-_])(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<suffix>(?:\.[^.]+)?\.[^.]+)"
+)
 
 _LFS = re.compile(rb"version https://git-lfs[^\n]*\noid sha256:([0-9a-f]{64})\r?\nsize ([0-9]{1,19})\s*")
 
@@ -76,6 +78,8 @@ class ShardName:
         number: 1-based place in the set; None for a set of one file.
         count: how many files the name says there are, or None.
         suffix: ``.safetensors``, with a variant before it, if one stands behind the numbers: ``.fp16.safetensors``.
+        digits: how many digits number and count are written with.
+        mark: what stands before the number, ``-`` or ``_``.
     """
 
     folder: str
@@ -84,6 +88,7 @@ class ShardName:
     count: int | None
     suffix: str
     digits: tuple[int, int] = (5, 5)
+    mark: str = "-"
 
     @classmethod
     def of(cls, path: str) -> ShardName:
@@ -95,7 +100,7 @@ class ShardName:
             return cls(folder + slash, stem, None, None, dot + suffix)
         number, count = match["number"], match["count"]
         digits = len(number), len(count)
-        return cls(folder + slash, match["stem"], int(number), int(count), match["suffix"], digits)
+        return cls(folder + slash, match["stem"], int(number), int(count), match["suffix"], digits, match["mark"])
 
     @property
     def path(self) -> str:
@@ -112,7 +117,7 @@ class ShardName:
         if self.count is None:
             return f"{self.folder}{self.stem}{self.suffix}"
         width, count_width = self.digits
-        return f"{self.folder}{self.stem}-{number:0{width}d}-of-{self.count:0{count_width}d}{self.suffix}"
+        return f"{self.folder}{self.stem}{self.mark}{number:0{width}d}-of-{self.count:0{count_width}d}{self.suffix}"
 
 
 def split_siblings(path: str) -> list[str]:
