@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 from attrs import frozen
@@ -13,7 +13,7 @@ from kimi_inspect.errors import AmbiguousCheckpointError, SourceError
 from kimi_inspect.findings import finding
 from kimi_inspect.index_file import WeightMap
 from kimi_inspect.locating import Location
-from kimi_inspect.pipelines import pipeline_folders
+from kimi_inspect.pipelines import Pipeline, read_pipeline
 from kimi_inspect.reading import ReadOptions
 from kimi_inspect.sets import FileSet, Shelves, choose_set, matching, sort_out
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES, ShardName, parse_config
@@ -42,6 +42,7 @@ class Found:
         sides: its side files.
         partial: it is a part of a set, chosen on purpose.
         unread: indexes that cannot be read, and may say that other files belong to it.
+        pipeline: what it is made of, where that is several parts.
     """
 
     listing: Sequence[ListedFile]
@@ -50,16 +51,17 @@ class Found:
     sides: tuple[SideFile, ...]
     partial: bool
     unread: tuple[str, ...] = ()
+    pipeline: Pipeline | None = None
 
 
 def sorted_listing(location: Location, listing: Sequence[ListedFile], globs: Sequence[str]) -> Shelves:
     """Sort the files of a listing, or those of them that globs fit, into sets: by names, and by what joins them."""
     files = matching(_below(listing, location.folder), globs)
-    return sort_out(files, **_bonds(location.store, listing))
+    return sort_out(files, **_bonds(location.store, listing, read_pipeline(location.store, listing)))
 
 
-def _bonds(store: FileStore, listing: Sequence[ListedFile]) -> _Bonds:
-    return {"folders": pipeline_folders(store, listing), "maps": weight_maps(store, listing)}
+def _bonds(store: FileStore, listing: Sequence[ListedFile], pipeline: Pipeline) -> _Bonds:
+    return {"folders": pipeline.folders, "maps": weight_maps(store, listing)}
 
 
 def named_set(location: Location, listing: Sequence[ListedFile], globs: Sequence[str]) -> FileSet | None:
@@ -69,7 +71,8 @@ def named_set(location: Location, listing: Sequence[ListedFile], globs: Sequence
         NoCheckpointError: there is none such.
     """
     wanted = {"source": location.store.source, "name": location.set_name, "member": location.member}
-    return _unless_ambiguous(_below(listing, location.folder), globs, wanted, _bonds(location.store, listing))
+    bonds = _bonds(location.store, listing, read_pipeline(location.store, listing))
+    return _unless_ambiguous(_below(listing, location.folder), globs, wanted, bonds)
 
 
 def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequence[str], options: ReadOptions) -> Found:
@@ -80,7 +83,8 @@ def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequenc
         AmbiguousCheckpointError: none is asked for, and none of several is the default.
     """
     store = location.store
-    bonds = _bonds(store, listing)
+    pipeline = read_pipeline(store, listing)
+    bonds = _bonds(store, listing, pipeline)
     inside = _below(listing, location.folder)
     wanted: dict[str, Any] = {"source": store.source, "name": location.set_name, "member": location.member}
     chosen = _unless_ambiguous(inside, globs, wanted, bonds)
@@ -97,9 +101,22 @@ def find_files(location: Location, listing: Sequence[ListedFile], globs: Sequenc
     # What is known now may have given it another name than the listing did.
     chosen = next((one for one in shelves.all if one.files == chosen.files), chosen)
     sides = tuple(side_files(shelves, chosen, roles))
+    part = bool(globs or location.folder)
+    several = len(chosen.folders) > 1 or bool(chosen.folders and pipeline.bare and not part)
+    return Found(
+        listing=listing,
+        shelves=shelves,
+        chosen=chosen,
+        sides=sides,
+        partial=bool(globs),
+        unread=tuple(_unread(chosen, bonds["maps"])),
+        pipeline=pipeline if several else None,
+    )
+
+
+def _unread(chosen: FileSet, maps: Sequence[WeightMap]) -> Iterator[str]:
     own = {ShardName.of(file.path).folder for file in chosen.files if chosen.format == "safetensors"}
-    unread = tuple(one.path for one in bonds["maps"] if one.files is None and ShardName.of(one.path).folder in own)
-    return Found(listing=listing, shelves=shelves, chosen=chosen, sides=sides, partial=bool(globs), unread=unread)
+    yield from (one.path for one in maps if one.files is None and ShardName.of(one.path).folder in own)
 
 
 def _unless_ambiguous(
@@ -118,9 +135,9 @@ def _below(listing: Sequence[ListedFile], folder: str) -> Sequence[ListedFile]:
 def read_config(
     store: FileStore, found: Found, cache: HeaderCache | None
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Read the config.json beside the weights, or in the root."""
+    """Read the config.json beside the weights, or in the root; a part's says nothing of a pipeline of several."""
     by_path = {file.path: file for file in found.listing}
-    folder = found.chosen.files[0].path.rpartition("/")[0]
+    folder = "" if found.pipeline else found.chosen.files[0].path.rpartition("/")[0]
     file = by_path.get(f"{folder}/config.json" if folder else "config.json") or by_path.get("config.json")
     if file is None:
         return None, []

@@ -21,7 +21,7 @@ from kimi_inspect.sets import FileSet, as_globs
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.values import Finding, Progress, ProgressCallback
-from kimi_inspect.wholeness import missing_shards
+from kimi_inspect.wholeness import missing_parts, missing_shards
 
 __all__ = [
     "Listing",
@@ -204,6 +204,7 @@ def _missing(store: FileStore, found: Found, counted: Sequence[FileSet], own: Se
     message = "the index cannot be read; which files belong together is told by their names alone"
     own_indexes = {index.path for index in indexes_of(found.chosen, found.listing)}  # those are checked as such
     unread = [path for path in found.unread if path not in own_indexes]
+    missing += missing_parts(found.pipeline) if found.pipeline else ()
     missing += [finding("index-unreadable", path, message, file=path) for path in unread]
     return [*missing, *(item for side in counted for item in missing_shards(side, paths))]
 

@@ -38,6 +38,7 @@ class FileSet:
         files: its files, in the order of their numbers.
         default: the one that is opened when none is asked for.
         maps: the indexes that put its files together where their names do not.
+        folders: of a pipeline, those of its parts.
     """
 
     name: str
@@ -45,11 +46,12 @@ class FileSet:
     files: tuple[ListedFile, ...]
     default: bool = False
     maps: tuple[WeightMap, ...] = ()
+    folders: tuple[str, ...] = ()
 
     @property
     def first_name(self) -> str:
         """The path that its name and place among others are taken from."""
-        whole = indexed_path(self.maps[0].path) if len(self.maps) == 1 else None
+        whole = indexed_path(self.maps[0].path) if self.maps and not self.folders else None
         return whole or self.files[0].path
 
     @property
@@ -232,6 +234,7 @@ def _joined(name: str, parts: Sequence[FileSet]) -> FileSet:
         format="safetensors",
         files=tuple(file for part in parts for file in part.files),
         maps=tuple(one for part in parts for one in part.maps),
+        folders=tuple(ShardName.of(part.files[0].path).folder.rstrip("/") for part in parts),
     )
 
 

@@ -10,7 +10,15 @@ from attrs import frozen
 
 from kimi_inspect.errors import NotWeightsError
 
-__all__ = ["MAX_CONFIG_BYTES", "MAX_SHARDS", "ShardName", "parse_config", "refuse_other_formats", "split_siblings"]
+__all__ = [
+    "MAX_CONFIG_BYTES",
+    "MAX_SHARDS",
+    "ShardName",
+    "parse_config",
+    "parse_json",
+    "refuse_other_formats",
+    "split_siblings",
+]
 
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
 """A longer config.json is not read: real ones have some kilobytes."""
@@ -59,12 +67,17 @@ def refuse_other_formats(head: bytes, file: str) -> None:
             )
 
 
-def parse_config(data: bytes) -> dict[str, Any] | None:
-    """Decode a config.json; None if it is no JSON object."""
+def parse_json(data: bytes) -> Any:
+    """Decode a side file; None if it is no JSON."""
     try:
-        config = msgspec.json.decode(data)
+        return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def parse_config(data: bytes) -> dict[str, Any] | None:
+    """Decode a config.json; None if it is no JSON object."""
+    config = parse_json(data)
     return config if isinstance(config, dict) else None
 
 

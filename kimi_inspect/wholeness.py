@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kimi_inspect.findings import finding
+from kimi_inspect.pipelines import Pipeline
 from kimi_inspect.sets import FileSet
 from kimi_inspect.sidecars import MAX_SHARDS, ShardName
 from kimi_inspect.values import Finding
 
-__all__ = ["missing_shards", "split_findings"]
+__all__ = ["missing_parts", "missing_shards", "split_findings"]
 
 UNFINISHED = (".incomplete", ".part", ".crdownload", ".aria2", ".tmp")
 """What downloading programs put behind the name of a file that is not whole yet."""
@@ -40,6 +41,13 @@ def missing_shards(
         missing = [name.path for name in absent if name.count is None or (name.set_name, name.count) not in groups]
         if missing:
             yield _lacking(missing, len(files), set(others), "that the index names ")
+
+
+def missing_parts(pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield the parts of a pipeline that have weights by their class, and no file of them is there."""
+    for folder in pipeline.bare:
+        message = f"{pipeline.index} declares this part, and no weights of it are there; totals are of what is there"
+        yield finding("shard-missing", folder or "root folder", message)
 
 
 def _missing(names: Sequence[ShardName], others: set[str], places: Mapping[str, int]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from contracts.checks import REPO, weights
 
 from kimi_inspect import open_checkpoint
 from kimi_inspect.errors import CheckpointError, NoCheckpointError, SourceFileNotFoundError, UnsafePathError
-from kimi_inspect.pipelines import pipeline_folders
+from kimi_inspect.pipelines import read_pipeline
 from kimi_inspect.sets import choose_set, sort_out
 from kimi_inspect.sidecars import MAX_SHARDS, ShardName, split_siblings
 from kimi_inspect.sources import ListedFile, MappedFiles
@@ -207,7 +207,7 @@ def in_folder(folder: str, paths: Sequence[str]) -> list[str]:
     ],
 )
 def test_pipelines(paths: list[str], sets: dict[str, list[str]]) -> None:
-    folders = pipeline_folders(Unread(), listed(*paths))
+    folders = read_pipeline(Unread(), listed(*paths)).folders
     found = sort_out(listed(*reversed(paths)), folders=folders).sets
     assert {one.name: sorted(file.path for file in one.files) for one in found} == {
         name: sorted(files) for name, files in sets.items()
@@ -221,7 +221,7 @@ def test_pipelines(paths: list[str], sets: dict[str, list[str]]) -> None:
 def test_a_part_of_a_pipeline_is_missing() -> None:
     parts = [*in_folder("text_encoder", shards(3)), *in_folder("unet", shards(3)[::2]), "vae/x.safetensors"]
     listing = listed("model_index.json", *parts)
-    (found,) = sort_out(listing, folders=pipeline_folders(Unread(), listing)).sets
+    (found,) = sort_out(listing, folders=read_pipeline(Unread(), listing).folders).sets
     (finding,) = missing_shards(found)
     assert (finding.code, finding.examples) == ("shard-missing", tuple(in_folder("unet", shards(3)[1:2])))
     assert (finding.expected, finding.actual) == (3, 2)
