@@ -15,6 +15,7 @@ from kimi_inspect.index_file import WeightMap
 from kimi_inspect.locating import Location
 from kimi_inspect.pipelines import Pipeline, read_pipeline
 from kimi_inspect.reading import ReadOptions
+from kimi_inspect.set_names import is_imatrix
 from kimi_inspect.sets import FileSet, Shelves, choose_set, matching, sort_out
 from kimi_inspect.sidecars import MAX_CONFIG_BYTES, ShardName, parse_config
 from kimi_inspect.sources import FileStore, ListedFile
@@ -55,8 +56,11 @@ class Found:
 
 
 def sorted_listing(location: Location, listing: Sequence[ListedFile], globs: Sequence[str]) -> Shelves:
-    """Sort the files of a listing, or those of them that globs fit, into sets: by names, and by what joins them."""
-    files = matching(_below(listing, location.folder), globs)
+    """Sort the files of a listing, or those of them that globs fit, into sets: by names, and by what joins them.
+
+    Importance matrices are no weights, and in none.
+    """
+    files = [file for file in matching(_below(listing, location.folder), globs) if not is_imatrix(file.path)]
     return sort_out(files, **_bonds(location.store, listing, read_pipeline(location.store, listing)))
 
 
