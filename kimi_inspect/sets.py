@@ -257,12 +257,7 @@ def choose_set(
     """
     shelves = sort_out(matching(listing, globs), known, folders=folders, maps=maps)
     if not shelves.sets:
-        raise NoCheckpointError(
-            "no safetensors or GGUF file matches" if globs else "no safetensors or GGUF file is there",
-            file=source,
-            expected=" or ".join(globs) or "a file ending in .safetensors or .gguf",
-            actual=f"{len(listing)} files of other kinds" if listing else "nothing",
-        )
+        raise _nothing(listing, source, globs)
     if member is not None:
         asked = [one for one in shelves.all if any(file.path == member for file in one.files)]
         if not any(file.path == member for file in listing):
@@ -277,6 +272,17 @@ def choose_set(
         names = ", ".join(one.name for one in shelves.sets)
         raise NoCheckpointError("no such set; `ls` shows them", file=source, expected=name or member, actual=names)
     return asked[0]
+
+
+def _nothing(listing: Sequence[ListedFile], source: str, globs: Sequence[str]) -> NoCheckpointError:
+    weights = sum(file.path.endswith(tuple(SUFFIXES)) for file in listing)
+    missed = f"{_files(weights)} of weights that no glob fits" if globs and weights else ""
+    return NoCheckpointError(
+        "no safetensors or GGUF file matches" if globs else "no safetensors or GGUF file is there",
+        file=source,
+        expected=" or ".join(globs) or "a file ending in .safetensors or .gguf",
+        actual=missed or (f"{_files(len(listing))} of other kinds" if listing else "nothing"),
+    )
 
 
 def _by_set_name(sets: Sequence[FileSet], name: str) -> list[FileSet]:

@@ -265,6 +265,7 @@ class TestChoice:
         with pytest.raises(NoCheckpointError, match="matches") as caught:
             self.paths(globs=globs)
         assert globs[0] in str(caught.value)
+        assert caught.value.actual == "5 files of weights that no glob fits"
 
     def test_no_such_set(self) -> None:
         with pytest.raises(NoCheckpointError) as caught:
@@ -279,7 +280,10 @@ class TestChoice:
         with pytest.raises(NoCheckpointError, match="no safetensors or GGUF file is there") as caught:
             choose_set(listed("config.json"), source="a/b")
         assert isinstance(caught.value, CheckpointError)
-        assert caught.value.file == "a/b"
+        assert (caught.value.file, caught.value.actual) == ("a/b", "1 file of other kinds")
+        with pytest.raises(NoCheckpointError) as caught:
+            choose_set(listed("config.json", "a.txt"), source="a/b", globs=["*.gguf"])
+        assert caught.value.actual == "2 files of other kinds"
 
 
 @pytest.mark.parametrize(
