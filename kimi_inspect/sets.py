@@ -144,20 +144,21 @@ def _by_indexes(sets: Sequence[FileSet], maps: Sequence[WeightMap]) -> list[File
     found = list(sets)
     for one in maps:
         files = one.files or frozenset()
-        members = [
-            each for each in found if each.format == "safetensors" and any(file.path in files for file in each.files)
-        ]
+        members: list[FileSet] = []
+        others: list[FileSet] = []
+        for each in found:
+            named = each.format == "safetensors" and any(file.path in files for file in each.files)
+            (members if named else others).append(each)
         if not members:
             continue
-        found = [each for each in found if each not in members]
         name = ShardName.of(indexed_path(one.path) or one.path).set_name
         together = FileSet(
-            name=members[0].name if name in {each.name for each in found} else name,
+            name=members[0].name if name in {each.name for each in others} else name,
             format="safetensors",
             files=tuple(sorted((file for each in members for file in each.files), key=_naturally)),
             maps=(one,),
         )
-        found.append(together)
+        found = [*others, together]
     return found
 
 

@@ -36,15 +36,16 @@ def _in_doubt(whole: str, paths: Sequence[str]) -> bool:
     Beside the one file `whole` an index is left over. Other variants and copies in another layout belong to no index
     but their own, and a draft head beside numbered files is a side file.
     """
-    own = [path for path in paths if ShardName.of(path).set_name == ShardName.of(whole).set_name]
-    if any(ShardName.of(path).count is None for path in own):
+    names = [(ShardName.of(path), path) for path in paths]
+    own = [name for name, _ in names if name.set_name == ShardName.of(whole).set_name]
+    if any(name.count is None for name in own):
         return False
     others = {
-        (ShardName.of(path).set_name, ShardName.of(path).count)
-        for path in paths
-        if path not in own
+        (name.set_name, name.count)
+        for name, path in names
+        if name.set_name != ShardName.of(whole).set_name
         and variant_of(path) in (None, variant_of(whole))
-        and not is_copy(ShardName.of(path).set_name)
+        and not is_copy(name.set_name)
         and not (own and is_draft(path))
     }
     return bool(others) if own else len(others) > 1 or any(count is None for _, count in others)
