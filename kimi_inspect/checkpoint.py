@@ -44,7 +44,7 @@ class Checkpoint:
         tensors: its tensors, in the order of shard and offset.
         config: the parsed config.json, or None.
         metadata: the `__metadata__` of the shards, or the GGUF key-values, merged: a long array as its type and length.
-        architecture: GGUF's `general.architecture`, else `model_type` of the config, or None.
+        architecture: GGUF's `general.architecture`, the class of a pipeline, else `model_type` of the config, or None.
         family: the architecture in one spelling for all formats, or None.
         companions: side files of the checkpoint.
         other_sets: what else can be opened there, by name.
@@ -104,7 +104,7 @@ def put_together(
     for shard in own:
         for key, value in (shard.header.metadata or {} if shard.header else {}).items():
             metadata.setdefault(key, value)
-    architecture = _architecture(metadata, config, chosen.format)
+    architecture = _architecture(found, metadata, config)
     told = [*findings, *meaning.findings, *(item for shard in read for item in _shard_findings(shard))]
     told = apart([*told, *_set_findings(found, own, meaning, config, metadata, told)])
     return Checkpoint(
@@ -145,7 +145,7 @@ def _set_findings(
         meaning,
         config,
         metadata,
-        architecture=_architecture(metadata, config, found.chosen.format),
+        architecture=_architecture(found, metadata, config),
         weights_format=found.chosen.format,
         side_roles=[side.role for side in found.sides],
     )
@@ -176,8 +176,9 @@ def _gguf_findings(
         yield from find_wrong_labels(parts[0][0], metadata, encodings)
 
 
-def _architecture(metadata: Mapping[str, Any], config: Mapping[str, Any] | None, weights_format: str) -> str | None:
-    named = metadata.get("general.architecture") if weights_format == "gguf" else None
+def _architecture(found: Found, metadata: Mapping[str, Any], config: Mapping[str, Any] | None) -> str | None:
+    named = metadata.get("general.architecture") if found.chosen.format == "gguf" else None
+    named = named or (found.pipeline.class_name if found.pipeline else None)
     named = named or (config or {}).get("model_type")
     return named if isinstance(named, str) else None
 

@@ -50,6 +50,7 @@ def check_index(
     listed: Collection[str],
     shards: Sequence[str],
     whole: bool,
+    promised: Collection[str] = (),
     found: Sequence[Finding] = (),
 ) -> list[Finding]:
     """Compare an index with the tensors that are there.
@@ -61,6 +62,7 @@ def check_index(
         listed: paths of all files in the listing.
         shards: paths of the shards that were read.
         whole: these are all the shards of the set.
+        promised: paths of files whose absence is told already.
         found: what is found without the index, and is not told again.
 
     Raises:
@@ -68,6 +70,7 @@ def check_index(
     """
     told = Told(found, table)
     checker = _Checker(path, table, listed, shards, told)
+    checker.promised.update(promised)
     reader = IndexReader()
     try:
         batch: list[tuple[bytes, bytes]] = []
@@ -99,6 +102,7 @@ class _Checker:
         self._shards = {shard: number for number, shard in enumerate(table.columns.paths)}
         self._read = set(shards)
         self._places: dict[bytes, str] = {}
+        self.promised: set[str] = set()
         self._indexed = np.zeros(len(table.columns.kind), bool)
         self._absent, self._elsewhere, self._fileless = _Tally(), _Tally(), _Tally()
         self._told = told
@@ -150,10 +154,10 @@ class _Checker:
         if self._elsewhere.count:
             message = "the index promises a tensor in one shard, and it lies in another; loaders that trust it fail"
             yield self._finding("index-stale", self._elsewhere, message)
-        # The files of the set that are missing by their names are told already.
+        # The files of the set that are missing by their names, or by an earlier look at the index, are told already.
         unnamed = _Tally()
         for name, file in self._fileless.examples:
-            if not self._is_sibling(file):
+            if file not in self.promised and not self._is_sibling(file):
                 unnamed.add(name.encode(), file)
         if unnamed.count:
             yield self._finding(

@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from attrs import frozen
+
 from kimi_inspect.sidecars import ShardName
 
-__all__ = ["MAX_ENTRY", "IndexFormatError", "IndexReader", "index_paths"]
+__all__ = ["MAX_ENTRY", "IndexFormatError", "IndexReader", "WeightMap", "index_paths", "indexed_path"]
 
 MAX_ENTRY = 1 << 20
 """Longest entry of the map, and longest other value beside it, in bytes."""
@@ -23,6 +25,20 @@ _OTHER_VALUE = re.compile(rb"\s*" + _STRING + rb"\s*:\s*[^\s\"]")
 _NO_ENTRY = re.compile(rb"\s*(?:[^\s\"]|" + _STRING + rb"\s*(?:[^\s:]|:\s*" + _STRING + rb"\s*[^\s,}]))")
 _KEY = re.compile(rb"\s*" + _STRING + rb"\s*:\s*")
 _DECODER = json.JSONDecoder()
+_INDEX = re.compile(r"(?P<stem>.+\.safetensors)\.index(?P<variant>\.[^./]+)?\.json", re.DOTALL)
+
+
+@frozen
+class WeightMap:
+    """The files that an index puts together.
+
+    Attributes:
+        path: the index.
+        files: paths of the files that it names; None if it cannot be read.
+    """
+
+    path: str
+    files: frozenset[str] | None
 
 
 class IndexFormatError(ValueError):
@@ -186,3 +202,16 @@ def index_paths(shard: str) -> list[str]:
     variant = name.suffix.removesuffix(".safetensors")
     plain = f"{stem}.safetensors.index.json"
     return [f"{stem}{name.suffix}.index.json", f"{stem}.safetensors.index{variant}.json"] if variant else [plain]
+
+
+def indexed_path(path: str) -> str | None:
+    """Return what a checkpoint of one file would be called in place of an index and its shards; None if it is no index.
+
+    >>> indexed_path("a/model.safetensors.index.json"), indexed_path("model.safetensors.index.fp16.json")
+    ('a/model.safetensors', 'model.fp16.safetensors')
+    """
+    match = _INDEX.fullmatch(path)
+    if match is None:
+        return None
+    stem = match["stem"].removesuffix(".safetensors")
+    return f"{stem}{match['variant'] or ''}.safetensors"

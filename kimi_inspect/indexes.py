@@ -6,23 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from kimi_inspect.errors import SourceError
 from kimi_inspect.findings import finding
-from kimi_inspect.forward import StreamedSource
 from kimi_inspect.index_check import check_index
 from kimi_inspect.index_file import IndexReader, index_paths
 from kimi_inspect.reading import ReadShard
 from kimi_inspect.sets import FileSet
 from kimi_inspect.sidecars import ShardName
-from kimi_inspect.sources import ByteSource, FileStore, ListedFile
+from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.table import TensorTable
 from kimi_inspect.values import Finding
+from kimi_inspect.weight_maps import named_files, pieces_of
 
 __all__ = ["declared_total", "index_findings", "indexes_of", "promised_files"]
 
 HEAD = 1 << 16
 """Bytes of an index that are read for what it declares."""
-
-PIECE = 1 << 20
-"""Bytes of an index that are held at a time."""
 
 
 def index_findings(
@@ -44,6 +41,7 @@ def index_findings(
         found: what is found without the indexes, and is not told again.
     """
     listed = {file.path for file in listing}
+    told = {path for one in chosen.maps for path in one.files or ()}
     for index in indexes_of(chosen, listing):
         path = index.path
         folder = path.rpartition("/")[0]
@@ -52,8 +50,10 @@ def index_findings(
         tensors = table.of_shards(shards)
         whole = len(shards) == len(there)
         try:
-            pieces = _pieces(store.open(index))
-            yield from check_index(pieces, path, tensors, listed=listed, shards=shards, whole=whole, found=found)
+            pieces = pieces_of(store.open(index))
+            yield from check_index(
+                pieces, path, tensors, listed=listed, shards=shards, whole=whole, promised=told, found=found
+            )
         except SourceError as error:
             message = f"the index cannot be read: {error.problem}; what it promises is not known"
             yield finding("index-unreadable", path, message, file=path)
@@ -61,18 +61,14 @@ def index_findings(
 
 def promised_files(store: FileStore, chosen: FileSet, listing: Sequence[ListedFile]) -> set[str] | None:
     """Return the paths that the indexes of a set name; None where there is none that can be read."""
+    known = {one.path: one.files for one in chosen.maps}
     promised: set[str] = set()
     indexes = indexes_of(chosen, listing)
-    try:
-        for index in indexes:
-            folder = index.path.rpartition("/")[0]
-            reader = IndexReader()
-            for piece in _pieces(store.open(index)):
-                files = {file for _, file in reader.feed(piece)}
-                promised.update(f"{folder}/{file.decode()}" if folder else file.decode() for file in files)
-            reader.finish()
-    except (SourceError, ValueError):
-        return None
+    for index in indexes:
+        files = known.get(index.path) or named_files(store, index)
+        if files is None:
+            return None
+        promised |= files
     return promised if indexes else None
 
 
@@ -96,15 +92,6 @@ def indexes_of(chosen: FileSet, listing: Sequence[ListedFile]) -> list[ListedFil
     """Return the index files of a set; beside a single file an index is a left-over that loaders do not look at."""
     by_path = {file.path: file for file in listing}
     numbered = [file.path for file in chosen.files if ShardName.of(file.path).count is not None]
-    wanted = dict.fromkeys(path for shard in numbered for path in index_paths(shard))
+    maps = [one.path for one in chosen.maps]
+    wanted = dict.fromkeys([*maps, *(path for shard in numbered for path in index_paths(shard))])
     return [by_path[path] for path in wanted if path in by_path] if chosen.format == "safetensors" else []
-
-
-def _pieces(source: ByteSource) -> Iterator[bytes]:
-    size = source.size
-    if isinstance(source, StreamedSource) and size:
-        with source.stream(0, size) as pieces:
-            yield from pieces
-        return
-    for begin in range(0, size, PIECE):
-        yield source.read(begin, min(begin + PIECE, size))

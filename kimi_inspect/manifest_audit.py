@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from kimi_inspect.checkpoint import Checkpoint
 from kimi_inspect.findings import finding
+from kimi_inspect.index_file import WeightMap
 from kimi_inspect.manifest import Manifest, ManifestFile
 from kimi_inspect.outcome import Outcome
 from kimi_inspect.sets import sort_out
@@ -28,7 +29,9 @@ def weights_of(manifest: Manifest, paths: Collection[str], digests: Collection[s
     by_path = {file.path: file for file in manifest.files}
     listing = [ListedFile(path=file.path, size=file.bytes, sha256=file.sha256) for file in manifest.files]
     known, named = {*digests} - {None}, {*paths}
-    sets = sort_out(listing).all
+    # What a candidate puts together, be it by an index or as a pipeline, is one set there too.
+    together = [WeightMap(path="", files=frozenset(paths))] if len(paths) > 1 else []
+    sets = sort_out(listing, maps=together).all
 
     def shared(files: Collection[ListedFile]) -> tuple[int, int]:
         return sum(file.sha256 in known for file in files), sum(file.path in named for file in files)

@@ -13,16 +13,16 @@ from kimi_inspect.choosing import Found, find_files, read_config, sorted_listing
 from kimi_inspect.companions import chosen_sides
 from kimi_inspect.copies import find_copies
 from kimi_inspect.errors import SourceError
-from kimi_inspect.findings import in_order
+from kimi_inspect.findings import finding, in_order
 from kimi_inspect.header import MAX_HEADER_BYTES
-from kimi_inspect.indexes import index_findings, promised_files
+from kimi_inspect.indexes import index_findings, indexes_of, promised_files
 from kimi_inspect.locating import Location, Source, at_one_site, locate
 from kimi_inspect.reading import ReadOptions, ReadShard, read_shards, workers
 from kimi_inspect.sets import FileSet, as_globs
 from kimi_inspect.sources import FileStore, ListedFile
 from kimi_inspect.transport import DEFAULT_TIMEOUT
 from kimi_inspect.values import Finding, Progress, ProgressCallback
-from kimi_inspect.wholeness import missing_shards
+from kimi_inspect.wholeness import missing_parts, missing_shards
 
 __all__ = [
     "Listing",
@@ -220,6 +220,11 @@ def _missing(store: FileStore, found: Found, counted: Sequence[FileSet], own: Se
     promised = promised_files(store, found.chosen, found.listing) if missing else None
     if promised and promised <= paths:
         missing = []
+    message = "the index cannot be read; which files belong together is told by their names alone"
+    own_indexes = {index.path for index in indexes_of(found.chosen, found.listing)}  # those are checked as such
+    unread = [path for path in found.unread if path not in own_indexes]
+    missing += missing_parts(found.pipeline) if found.pipeline else ()
+    missing += [finding("index-unreadable", path, message, file=path) for path in unread]
     return [*missing, *(item for side in counted for item in missing_shards(side, paths))]
 
 

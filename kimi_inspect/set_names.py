@@ -9,7 +9,7 @@ import re
 
 from kimi_inspect.sidecars import ShardName
 
-__all__ = ["base_name", "is_copy", "is_draft", "is_side", "quant_label", "variant_of"]
+__all__ = ["base_name", "is_copy", "is_draft", "is_imatrix", "is_side", "quant_label", "variant_of"]
 
 PUBLISHERS = ("UD", "KLX", "i1")
 """Marks that publishers put before a quantization of their own recipe: unsloth, KarLexAI, mradermacher."""
@@ -17,6 +17,7 @@ PUBLISHERS = ("UD", "KLX", "i1")
 _TYPE = r"(?:[IT]?Q\d(?:_\w+)?|I2_S|BF16|FP?16|FP?32|FP?8|MXFP\d(?:_\w+)?|NVFP4(?:_\w+)?)"
 _LABEL = re.compile(rf"(?i:(?:^|(?<=[-._ ]))(?P<label>(?:(?:{'|'.join(PUBLISHERS)})-)?{_TYPE})(?:-imat)?)$")
 _SIDE = re.compile(r"(?:^|[-._ ])(?:mmproj|imatrix)(?:[-._ ]|$)", re.IGNORECASE)
+_IMATRIX = re.compile(r"(?:^|[-._ ])imatrix(?:[-._ ]|$)", re.IGNORECASE)
 _DRAFT = re.compile(r"(?:model[-._])?(?:mtp|nextn|draft|eagle\d?|medusa)(?:[-._].*)?", re.IGNORECASE)
 _VARIANT = re.compile(r"\.(?P<variant>fp16|bf16|fp32|fp8|int8|non_ema|ema)(?=[.-])")
 _COPY = re.compile(r"consolidated(?:[-._].*)?")
@@ -48,6 +49,16 @@ def base_name(path: str) -> str:
 def is_side(path: str) -> bool:
     """Whether a GGUF file goes by a name that llama.cpp gives to side files; its metadata have the last word."""
     return _SIDE.search(ShardName.of(path).stem) is not None
+
+
+def is_imatrix(path: str) -> bool:
+    """Whether a GGUF file goes by a name for an importance matrix, and by none for a model that was made with one.
+
+    >>> is_imatrix("x.imatrix.gguf"), is_imatrix("x-imatrix-Q4_K_M.gguf"), is_imatrix("imatrix.safetensors")
+    (True, False, False)
+    """
+    stem = ShardName.of(path).stem
+    return path.endswith(".gguf") and _IMATRIX.search(stem) is not None and _LABEL.search(stem) is None
 
 
 def is_draft(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
@@ -12,6 +13,7 @@ from kimi_inspect.errors import (
     NoCheckpointError,
     SourceFileNotFoundError,
 )
+from kimi_inspect.index_file import WeightMap, indexed_path
 from kimi_inspect.set_names import is_copy, is_draft, is_side, quant_label, variant_of
 from kimi_inspect.sidecars import ShardName
 from kimi_inspect.sources import ListedFile
@@ -35,12 +37,22 @@ class FileSet:
         format: ``safetensors`` or ``gguf``.
         files: its files, in the order of their numbers.
         default: the one that is opened when none is asked for.
+        maps: the indexes that put its files together where their names do not.
+        folders: of a pipeline, those of its parts.
     """
 
     name: str
     format: str
     files: tuple[ListedFile, ...]
     default: bool = False
+    maps: tuple[WeightMap, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    @property
+    def first_name(self) -> str:
+        """The path that its name and place among others are taken from."""
+        whole = indexed_path(self.maps[0].path) if self.maps and not self.folders else None
+        return whole or self.files[0].path
 
     @property
     def file_count(self) -> int:
@@ -73,7 +85,11 @@ class Shelves:
 
 
 def sort_out(
-    files: Iterable[ListedFile], known: Mapping[str, bool] | None = None, *, folders: Sequence[str] = ()
+    files: Iterable[ListedFile],
+    known: Mapping[str, bool] | None = None,
+    *,
+    folders: Sequence[str] = (),
+    maps: Sequence[WeightMap] = (),
 ) -> Shelves:
     """Sort weight files into sets.
 
@@ -81,8 +97,9 @@ def sort_out(
         files: a listing.
         known: by path, whether a file is a side file, where more is known than its name.
         folders: those whose weights make one checkpoint together.
+        maps: the indexes that may put files together that names do not.
     """
-    found = list(_by_name(files))
+    found = _by_indexes(list(_by_name(files)), maps)
     side = [one for one in found if (known or {}).get(one.files[0].path, _is_side(one))]
     sets = [one for one in found if one not in side]
     if not sets:
@@ -99,7 +116,7 @@ def sort_out(
 
 def _is_side(found: FileSet) -> bool:
     path = found.files[0].path
-    return is_side(path) if found.format == "gguf" else is_draft(path)
+    return is_side(path) if found.format == "gguf" else is_draft(path) and not found.maps
 
 
 def _by_name(files: Iterable[ListedFile]) -> Iterator[FileSet]:
@@ -120,6 +137,35 @@ def _by_name(files: Iterable[ListedFile]) -> Iterator[FileSet]:
             format=SUFFIXES[suffix],
             files=tuple(sorted(members, key=_number)),
         )
+
+
+def _by_indexes(sets: Sequence[FileSet], maps: Sequence[WeightMap]) -> list[FileSet]:
+    """Put those sets together of which an index names files, as `from_pretrained` does, whatever they are called."""
+    found = list(sets)
+    for one in maps:
+        files = one.files or frozenset()
+        members: list[FileSet] = []
+        others: list[FileSet] = []
+        for each in found:
+            named = each.format == "safetensors" and any(file.path in files for file in each.files)
+            (members if named else others).append(each)
+        if not members:
+            continue
+        name = ShardName.of(indexed_path(one.path) or one.path).set_name
+        together = FileSet(
+            name=members[0].name if name in {each.name for each in others} else name,
+            format="safetensors",
+            files=tuple(sorted((file for each in members for file in each.files), key=_naturally)),
+            maps=(one,),
+        )
+        found = [*others, together]
+    return found
+
+
+def _naturally(file: ListedFile) -> list[str | int]:
+    """Order paths by the numbers in them: names without a count have no other order."""
+    parts = re.split("([0-9]{1,9})", file.path)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _number(file: ListedFile) -> tuple[int, str]:
@@ -145,14 +191,14 @@ def _preference(found: FileSet) -> tuple[object, ...]:
     safetensors before GGUF; a pipeline before its parts; the root before folders; plain before variants and copies in
     another layout; `model` before other names; one file before many; then by name.
     """
-    path = ShardName.of(found.files[0].path)
+    path = ShardName.of(found.first_name)
     return (
         found.format != "safetensors",
         found.name != PIPELINE,
         path.folder.count("/"),
-        variant_of(found.files[0].path) is not None,
+        variant_of(found.first_name) is not None,
         is_copy(path.set_name),
-        is_draft(found.files[0].path) and found.format == "safetensors",
+        is_draft(found.first_name) and found.format == "safetensors",
         path.stem != "model",
         path.set_name,
         path.count is not None,
@@ -172,7 +218,7 @@ def _assembled(sets: Sequence[FileSet], folders: Sequence[str]) -> list[FileSet]
     plain = [found[0] for found in parts.values()]
     made = [_joined(PIPELINE, plain)]
     used = set(map(id, plain))
-    variants = {one.files[0].path: variant_of(one.files[0].path) for found in parts.values() for one in found}
+    variants = {one.files[0].path: variant_of(one.first_name) for found in parts.values() for one in found}
     for variant in sorted({name for name in variants.values() if name and "" not in folders}):
         members = [
             next((one for one in found if variants[one.files[0].path] == variant), found[0]) for found in parts.values()
@@ -184,7 +230,13 @@ def _assembled(sets: Sequence[FileSet], folders: Sequence[str]) -> list[FileSet]
 
 
 def _joined(name: str, parts: Sequence[FileSet]) -> FileSet:
-    return FileSet(name=name, format="safetensors", files=tuple(file for part in parts for file in part.files))
+    return FileSet(
+        name=name,
+        format="safetensors",
+        files=tuple(file for part in parts for file in part.files),
+        maps=tuple(one for part in parts for one in part.maps),
+        folders=tuple(ShardName.of(part.files[0].path).folder.rstrip("/") for part in parts),
+    )
 
 
 def choose_set(
@@ -196,6 +248,7 @@ def choose_set(
     globs: Sequence[str] = (),
     known: Mapping[str, bool] | None = None,
     folders: Sequence[str] = (),
+    maps: Sequence[WeightMap] = (),
 ) -> FileSet:
     """Choose one set: by name, by a file in it, by globs on the paths, or the default.
 
@@ -203,14 +256,9 @@ def choose_set(
         NoCheckpointError: there is none such.
         AmbiguousCheckpointError: none is asked for, and none of several is the default.
     """
-    shelves = sort_out(matching(listing, globs), known, folders=folders)
+    shelves = sort_out(matching(listing, globs), known, folders=folders, maps=maps)
     if not shelves.sets:
-        raise NoCheckpointError(
-            "no safetensors or GGUF file matches" if globs else "no safetensors or GGUF file is there",
-            file=source,
-            expected=" or ".join(globs) or "a file ending in .safetensors or .gguf",
-            actual=f"{len(listing)} files of other kinds" if listing else "nothing",
-        )
+        raise _nothing(listing, source, globs)
     if member is not None:
         asked = [one for one in shelves.all if any(file.path == member for file in one.files)]
         if not any(file.path == member for file in listing):
@@ -225,6 +273,17 @@ def choose_set(
         names = ", ".join(one.name for one in shelves.sets)
         raise NoCheckpointError("no such set; `ls` shows them", file=source, expected=name or member, actual=names)
     return asked[0]
+
+
+def _nothing(listing: Sequence[ListedFile], source: str, globs: Sequence[str]) -> NoCheckpointError:
+    weights = sum(file.path.endswith(tuple(SUFFIXES)) for file in listing)
+    missed = f"{_files(weights)} of weights that no glob fits" if globs and weights else ""
+    return NoCheckpointError(
+        "no safetensors or GGUF file matches" if globs else "no safetensors or GGUF file is there",
+        file=source,
+        expected=" or ".join(globs) or "a file ending in .safetensors or .gguf",
+        actual=missed or (f"{_files(len(listing))} of other kinds" if listing else "nothing"),
+    )
 
 
 def _by_set_name(sets: Sequence[FileSet], name: str) -> list[FileSet]:

@@ -11,7 +11,15 @@ from attrs import frozen
 
 from kimi_inspect.errors import NotWeightsError
 
-__all__ = ["MAX_CONFIG_BYTES", "MAX_SHARDS", "ShardName", "parse_config", "refuse_other_formats", "split_siblings"]
+__all__ = [
+    "MAX_CONFIG_BYTES",
+    "MAX_SHARDS",
+    "ShardName",
+    "parse_config",
+    "parse_json",
+    "refuse_other_formats",
+    "split_siblings",
+]
 
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
 """A longer config.json is not read: real ones have some kilobytes."""
@@ -19,7 +27,9 @@ MAX_CONFIG_BYTES = 16 * 1024 * 1024
 MAX_SHARDS = 10_000
 """A name that promises more files than this is not believed."""
 
-_SHARD = re.compile(r"(?P<stem>.+?)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<suffix>(?:\.[^.]+)?\.[^.]+)")
+_SHARD = re.compile(
+    r"(?P<stem>.+?)(?P<mark>[-_])(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<suffix>(?:\.[^.]+)?\.[^.]+)"
+)
 
 _LFS = re.compile(rb"version https://git-lfs[^\n]*\noid sha256:([0-9a-f]{64})\r?\nsize ([0-9]{1,19})\s*")
 
@@ -64,18 +74,23 @@ def refuse_other_formats(head: bytes, file: str) -> None:
         )
 
 
-def parse_config(data: bytes) -> dict[str, Any] | None:
-    """Decode a config.json; None if it is no JSON object.
+def parse_json(data: bytes) -> Any:
+    """Decode a side file; None if it is no JSON.
 
     As Python's own reader does, and with it all loaders, it takes `Infinity` and `NaN`, which JSON does not have.
     """
     try:
-        config = msgspec.json.decode(data)
+        return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
-            config = json.loads(data.decode())
+            return json.loads(data.decode())
         except (ValueError, RecursionError):
             return None
+
+
+def parse_config(data: bytes) -> dict[str, Any] | None:
+    """Decode a config.json; None if it is no JSON object."""
+    config = parse_json(data)
     return config if isinstance(config, dict) else None
 
 
@@ -89,6 +104,8 @@ class ShardName:
         number: 1-based place in the set; None for a set of one file.
         count: how many files the name says there are, or None.
         suffix: ``.safetensors``, with a variant before it, if one stands behind the numbers: ``.fp16.safetensors``.
+        digits: how many digits number and count are written with.
+        mark: what stands before the number, ``-`` or ``_``.
     """
 
     folder: str
@@ -97,6 +114,7 @@ class ShardName:
     count: int | None
     suffix: str
     digits: tuple[int, int] = (5, 5)
+    mark: str = "-"
 
     @classmethod
     def of(cls, path: str) -> ShardName:
@@ -108,7 +126,7 @@ class ShardName:
             return cls(folder + slash, stem, None, None, dot + suffix)
         number, count = match["number"], match["count"]
         digits = len(number), len(count)
-        return cls(folder + slash, match["stem"], int(number), int(count), match["suffix"], digits)
+        return cls(folder + slash, match["stem"], int(number), int(count), match["suffix"], digits, match["mark"])
 
     @property
     def path(self) -> str:
@@ -125,7 +143,7 @@ class ShardName:
         if self.count is None:
             return f"{self.folder}{self.stem}{self.suffix}"
         width, count_width = self.digits
-        return f"{self.folder}{self.stem}-{number:0{width}d}-of-{self.count:0{count_width}d}{self.suffix}"
+        return f"{self.folder}{self.stem}{self.mark}{number:0{width}d}-of-{self.count:0{count_width}d}{self.suffix}"
 
 
 def split_siblings(path: str) -> list[str]:

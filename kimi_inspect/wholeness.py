@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kimi_inspect.findings import finding
+from kimi_inspect.pipelines import Pipeline
 from kimi_inspect.sets import FileSet
 from kimi_inspect.sidecars import MAX_SHARDS, ShardName
 from kimi_inspect.values import Finding
 
-__all__ = ["missing_shards", "split_findings"]
+__all__ = ["missing_parts", "missing_shards", "split_findings"]
 
 UNFINISHED = (".incomplete", ".part", ".crdownload", ".aria2", ".tmp")
 """What downloading programs put behind the name of a file that is not whole yet."""
@@ -20,7 +21,7 @@ UNFINISHED = (".incomplete", ".part", ".crdownload", ".aria2", ".tmp")
 def missing_shards(
     chosen: FileSet, others: Collection[str] = (), *, places: Mapping[str, int] | None = None
 ) -> Iterator[Finding]:
-    """Yield what the names of a set promise and that is not there, and numbers beyond what they promise.
+    """Yield what the names of a set, or its index, promise and that is not there, and numbers beyond what they promise.
 
     Args:
         chosen: the set; of a pipeline's set, the parts in each folder.
@@ -33,6 +34,20 @@ def missing_shards(
         groups.setdefault((name.set_name, name.count), []).append(name)
     for names in groups.values():
         yield from _missing(names, set(others), places or {})
+    there = {*others, *(file.path for file in chosen.files)}
+    for files in (one.files for one in chosen.maps if one.files):
+        absent = [ShardName.of(path) for path in sorted(files - there)]
+        # Those that names promise too are told already.
+        missing = [name.path for name in absent if name.count is None or (name.set_name, name.count) not in groups]
+        if missing:
+            yield _lacking(missing, len(files), set(others), "that the index names ")
+
+
+def missing_parts(pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield the parts of a pipeline that have weights by their class, and no file of them is there."""
+    for folder in pipeline.bare:
+        message = f"{pipeline.index} declares this part, and no weights of it are there; totals are of what is there"
+        yield finding("shard-missing", folder or "root folder", message)
 
 
 def _missing(names: Sequence[ShardName], others: set[str], places: Mapping[str, int]) -> Iterator[Finding]:
@@ -46,13 +61,16 @@ def _missing(names: Sequence[ShardName], others: set[str], places: Mapping[str, 
         yield finding("shard-order", strays[0], message, file=strays[0], count=len(strays), examples=strays)
     shortest = min(names, key=lambda name: name.digits)
     missing = [shortest.sibling(number) for number in range(first, first + count) if number not in numbers]
-    if not missing:
-        return
-    message = f"{len(missing)} of {count} files are not there; totals are of what is there"
+    if missing:
+        yield _lacking(missing, count, others)
+
+
+def _lacking(missing: Sequence[str], count: int, others: Collection[str], which: str = "") -> Finding:
+    message = f"{len(missing)} of {count} files {which}are not there; totals are of what is there"
     unfinished = [path + ending for path in missing for ending in UNFINISHED if path + ending in others]
     if unfinished:
         message += f"; an unfinished download lies beside: {unfinished[0]}"
-    yield finding(
+    return finding(
         "shard-missing",
         missing[0],
         message,

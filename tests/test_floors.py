@@ -51,6 +51,7 @@ FLOORS = (
         "reading",
         "fronts",
         "sets",
+        "weight_maps",
         "pipelines",
         "wholeness",
         "companions",

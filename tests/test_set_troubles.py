@@ -9,6 +9,7 @@ import pytest
 from contracts.checks import REPO
 
 from kimi_inspect import Checkpoint, Component, inspect, open_checkpoint
+from kimi_inspect.cli import main
 from kimi_inspect.errors import AmbiguousCheckpointError
 from kimi_inspect.opening import list_sets
 from kimi_inspect.set_names import base_name, quant_label
@@ -113,6 +114,20 @@ def test_a_draft_in_several_files_is_one_side_file() -> None:
     shelves = sort_out(listed("draft-1-of-2.safetensors", "draft-2-of-2.safetensors", "x.safetensors"))
     assert [one.name for one in shelves.sets] == ["x"]
     assert [one.file_count for one in shelves.side] == [2]
+
+
+@pytest.mark.parametrize("path", ["imatrix.gguf", "x.imatrix.gguf", "folder/x-imatrix.gguf"])
+def test_statistics_are_not_listed(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {**MODEL, "mmproj-F32.gguf": CLIP, "y-imatrix-Q4_0.gguf": gguf(), path: imatrix_gguf()}
+    with LoopbackHub([Repository(REPO, files)]) as hub:
+        listing = list_sets(REPO, endpoint=hub.endpoint)
+        assert main(["ls", REPO, "--endpoint", hub.endpoint]) == 0
+        alone = list_sets(f"{hub.endpoint}/{REPO}/blob/main/{path}", files=path, endpoint=hub.endpoint)
+    assert [one.files[0].path for one in listing.sets] == ["x-F32.gguf"]
+    # A name that a model may bear is still one.
+    assert [one.files[0].path for one in listing.side] == ["mmproj-F32.gguf", "y-imatrix-Q4_0.gguf"]
+    assert path.removesuffix(".gguf") not in capsys.readouterr().out.split()
+    assert (alone.sets, alone.side) == ((), ())
 
 
 # ---- sets by name

@@ -8,7 +8,7 @@ from contracts.checks import REPO, weights
 
 from kimi_inspect import open_checkpoint
 from kimi_inspect.errors import CheckpointError, NoCheckpointError, SourceFileNotFoundError, UnsafePathError
-from kimi_inspect.pipelines import pipeline_folders
+from kimi_inspect.pipelines import read_pipeline
 from kimi_inspect.sets import choose_set, sort_out
 from kimi_inspect.sidecars import MAX_SHARDS, ShardName, split_siblings
 from kimi_inspect.sources import ListedFile, MappedFiles
@@ -46,6 +46,7 @@ class Unread(MappedFiles):
         ("model-00096-of-000096.safetensors", "model", 96, 96),
         ("a/x-y-00001-of-00002.safetensors", "a/x-y", 1, 2),
         ("model-1-of-2.safetensors", "model", 1, 2),
+        ("a/model_00002-of-00002.safetensors", "a/model", 2, 2),
         ("model.fp16.safetensors", "model.fp16", None, None),
         ("model.fp16-00001-of-00002.safetensors", "model.fp16", 1, 2),
         ("model-00001-of-00002.fp16.safetensors", "model.fp16", 1, 2),
@@ -66,6 +67,7 @@ def test_names_of_shards(path: str, set_name: str, number: int | None, count: in
         ("a/x-00002-of-00003.safetensors", [f"a/x-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]),
         ("x-2-of-3.gguf", ["x-1-of-3.gguf", "x-2-of-3.gguf", "x-3-of-3.gguf"]),
         ("x-00002-of-000002.safetensors", ["x-00001-of-000002.safetensors", "x-00002-of-000002.safetensors"]),
+        ("x_1-of-2.safetensors", ["x_1-of-2.safetensors", "x_2-of-2.safetensors"]),
         ("x.safetensors", []),
         ("x-00001-of-00000.safetensors", []),
         (f"x-00001-of-{MAX_SHARDS + 1}.safetensors", []),
@@ -205,7 +207,7 @@ def in_folder(folder: str, paths: Sequence[str]) -> list[str]:
     ],
 )
 def test_pipelines(paths: list[str], sets: dict[str, list[str]]) -> None:
-    folders = pipeline_folders(Unread(), listed(*paths))
+    folders = read_pipeline(Unread(), listed(*paths)).folders
     found = sort_out(listed(*reversed(paths)), folders=folders).sets
     assert {one.name: sorted(file.path for file in one.files) for one in found} == {
         name: sorted(files) for name, files in sets.items()
@@ -219,7 +221,7 @@ def test_pipelines(paths: list[str], sets: dict[str, list[str]]) -> None:
 def test_a_part_of_a_pipeline_is_missing() -> None:
     parts = [*in_folder("text_encoder", shards(3)), *in_folder("unet", shards(3)[::2]), "vae/x.safetensors"]
     listing = listed("model_index.json", *parts)
-    (found,) = sort_out(listing, folders=pipeline_folders(Unread(), listing)).sets
+    (found,) = sort_out(listing, folders=read_pipeline(Unread(), listing).folders).sets
     (finding,) = missing_shards(found)
     assert (finding.code, finding.examples) == ("shard-missing", tuple(in_folder("unet", shards(3)[1:2])))
     assert (finding.expected, finding.actual) == (3, 2)
@@ -263,6 +265,7 @@ class TestChoice:
         with pytest.raises(NoCheckpointError, match="matches") as caught:
             self.paths(globs=globs)
         assert globs[0] in str(caught.value)
+        assert caught.value.actual == "5 files of weights that no glob fits"
 
     def test_no_such_set(self) -> None:
         with pytest.raises(NoCheckpointError) as caught:
@@ -277,7 +280,10 @@ class TestChoice:
         with pytest.raises(NoCheckpointError, match="no safetensors or GGUF file is there") as caught:
             choose_set(listed("config.json"), source="a/b")
         assert isinstance(caught.value, CheckpointError)
-        assert caught.value.file == "a/b"
+        assert (caught.value.file, caught.value.actual) == ("a/b", "1 file of other kinds")
+        with pytest.raises(NoCheckpointError) as caught:
+            choose_set(listed("config.json", "a.txt"), source="a/b", globs=["*.gguf"])
+        assert caught.value.actual == "2 files of other kinds"
 
 
 @pytest.mark.parametrize(
