@@ -370,6 +370,8 @@ def _mlx(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
         return None
     shape = (*weight.shape[:-1], weight.shape[-1] * 32 // spec.bits)
     verdict = _grouped(f"affine{spec.bits}", shape, spec.group_size, scales, by_tensors=False)
+    if shape[-1] % spec.group_size:  # MLX packs whole groups only
+        verdict = evolve(verdict, misfit=(scales[0], (*shape[:-1], shape[-1] // spec.group_size)))
     if biases is None:
         return evolve(verdict, lacks="biases") if spec.encoding == verdict.encoding else None
     if verdict.misfit is None and biases.shape != scales[1].shape:
