@@ -64,6 +64,7 @@ FLOORS = (
             "inventory",
             "rules",
             "declared",
+            "leaves",
             "forms",
             "table",
             "pairing",
