@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from kimi_inspect.completeness import OF_EXPERTS
 from kimi_inspect.components import Component
 from kimi_inspect.families import rules_of
-from kimi_inspect.forms import LEAVES
 from kimi_inspect.inventory import shape_of
+from kimi_inspect.leaves import LEAVES
 from kimi_inspect.rules import Judgement, judge
 from kimi_inspect.sums import present
 from kimi_inspect.table import TensorTable

@@ -70,12 +70,14 @@ class Declaration:
 
     Attributes:
         packed: it says that something is packed, understood or not.
+        foreign: by a method that no rule knows.
         default: the form of what nothing else is said of, or None.
         groups: the first that fits decides.
         modules: forms of single modules by name; None for one that is not packed.
     """
 
     packed: bool = False
+    foreign: bool = False
     default: Spec | None = None
     groups: tuple[_Group, ...] = ()
     modules: Mapping[str, Spec | None] = field(factory=dict, hash=False)
@@ -133,7 +135,7 @@ def _declaration(said: Mapping[str, Any], level: Mapping[str, Any]) -> Declarati
     if method is None:
         method = "compressed-tensors" if "config_groups" in said or "format" in said else "mlx"
     read = _METHODS.get(method) if isinstance(method, str) else None
-    return read(said, level) if read else Declaration()
+    return read(said, level) if read else Declaration(foreign=True)
 
 
 def _number(said: Mapping[str, Any], key: str) -> int | None:

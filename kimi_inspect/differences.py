@@ -6,7 +6,7 @@ vectors into one, cut zero padding off. Which places that concerns is in `famili
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
@@ -93,6 +93,7 @@ def differences_of(
     shared = {("output", -1)} if tied else set()
     missing = {key: unit for key, unit in its.items() if key not in mine and key not in shared}
     added = {key: unit for key, unit in mine.items() if key not in its}
+    pairs += _packed_apart(missing, added)
     if converted:
         pairs += _left_over(missing, added)
     return Differences(
@@ -206,6 +207,30 @@ def _pruned_to(unit: Unit, full: int, kept: int) -> Unit:
     return unit
 
 
+def _packed_apart(missing: Units, added: Units) -> list[Pair]:
+    """Pair what is packed in a block in a way that no rule knows with the matrices that the other side has there.
+
+    Which of the tensors of such a packing holds what, nothing tells.
+    """
+    pairs = []
+    for packed, other in ((added, missing), (missing, added)):
+        matrices = _by_block(other, lambda unit: unit.shape is None or len(unit.shape) > 1)
+        for block, strange in _by_block(packed, lambda unit: unit.parameters is None).items():
+            plain = matrices.get(block)
+            if plain:
+                its, mine = (plain, strange) if packed is added else (strange, plain)
+                pairs.append(_paired(missing, its, added, mine))
+    return pairs
+
+
+def _by_block(units: Units, counts: Callable[[Unit], bool]) -> dict[tuple[Component, int], list[Key]]:
+    blocks: dict[tuple[Component, int], list[Key]] = {}
+    for key, unit in units.items():
+        if counts(unit):
+            blocks.setdefault((unit.component, unit.number), []).append(key)
+    return blocks
+
+
 def _left_over(missing: Units, added: Units) -> list[Pair]:
     """Pair what is left over on both sides: in one block, then in one component, if it holds as many values."""
     pairs = []
@@ -222,11 +247,17 @@ def _left_over(missing: Units, added: Units) -> list[Pair]:
             if its and mine:
                 left, right = _lump(missing, its), _lump(added, mine)
                 if left.parameters is not None and left.parameters == right.parameters:
-                    pairs.append(Pair(left, right))
-                    for units, keys in ((missing, its), (added, mine)):
-                        for key in keys:
-                            del units[key]
+                    pairs.append(_paired(missing, its, added, mine))
     return pairs
+
+
+def _paired(missing: Units, its: Sequence[Key], added: Units, mine: Sequence[Key]) -> Pair:
+    """Take units out of both sides, and pair each side's as one."""
+    pair = Pair(_lump(missing, its), _lump(added, mine))
+    for units, keys in ((missing, its), (added, mine)):
+        for key in keys:
+            del units[key]
+    return pair
 
 
 def _lump(units: Units, keys: Sequence[Key]) -> Unit:

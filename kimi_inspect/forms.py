@@ -15,57 +15,9 @@ from attrs import evolve, field, frozen
 
 from kimi_inspect.declared import Spec
 from kimi_inspect.header import Kind
-from kimi_inspect.values import Role
+from kimi_inspect.leaves import HANGING, OWN
 
-__all__ = ["CONTAINERS", "LEAVES", "MAINS", "SCALES", "Verdict", "decide"]
-
-LEAVES: dict[str, Role] = {
-    "weight_packed": Role.WEIGHT,
-    "weight": Role.WEIGHT,
-    "qweight": Role.WEIGHT,
-    "_blocks": Role.WEIGHT,
-    "weight_scale": Role.SCALE,
-    "weight_scale_inv": Role.SCALE,
-    "weight_scale_2": Role.SCALE,
-    "weight_global_scale": Role.SCALE,
-    "input_scale": Role.SCALE,
-    "input_global_scale": Role.SCALE,
-    "k_scale": Role.SCALE,
-    "v_scale": Role.SCALE,
-    "scales": Role.SCALE,
-    "scale": Role.SCALE,
-    "_scales": Role.SCALE,
-    "SCB": Role.SCALE,
-    "weight.absmax": Role.SCALE,
-    "weight.nested_absmax": Role.SCALE,
-    "weight_zero_point": Role.ZERO_POINT,
-    "input_zero_point": Role.ZERO_POINT,
-    "qzeros": Role.ZERO_POINT,
-    "biases": Role.ZERO_POINT,
-    "weight_shape": Role.BOOKKEEPING,
-    "weight_g_idx": Role.BOOKKEEPING,
-    "g_idx": Role.BOOKKEEPING,
-    "weight_format": Role.BOOKKEEPING,
-    "weight.quant_map": Role.BOOKKEEPING,
-    "weight.nested_quant_map": Role.BOOKKEEPING,
-    "weight.quant_state.bitsandbytes__nf4": Role.BOOKKEEPING,
-    "weight.quant_state.bitsandbytes__fp4": Role.BOOKKEEPING,
-}
-"""Last parts of names, and what the tensors are for. One that starts with `_` hangs on the module's own last part."""
-
-MAINS = ("weight_packed", "_blocks", "qweight", "weight")
-"""Those that hold the values."""
-
-SCALES: dict[str, tuple[str, ...]] = {
-    "weight_packed": ("weight_scale",),
-    "_blocks": ("_scales",),
-    "qweight": ("scales",),
-    "weight": ("weight_scale", "weight_scale_inv", "scales", "scale", "SCB", "weight.absmax"),
-}
-"""For each of them what its scale may be called."""
-
-CONTAINERS = frozenset({"U8", "I8", "U16", "I16", "U32", "I32"})
-"""Types that hold packed values where they are the type of a weight."""
+__all__ = ["Verdict", "decide"]
 
 MX_GROUP, NV_GROUP = 32, 16
 WIDTHS = range(2, 9)
@@ -110,13 +62,14 @@ def decide(main: str, tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict
     """Say what a weight is; None if nothing determines it, or if it is not packed at all.
 
     Args:
-        main: the last part of the weight's name, one of `MAINS`.
+        main: the last part of the weight's name.
         tensors: the tensors of its module by the last part of their names, itself among them.
         spec: what the config says of it.
     """
     if not tensors[main].shape:
         return None
-    return _FORMS[main](tensors, spec)
+    form = _FORMS.get(main)
+    return form(tensors, spec) if form else None
 
 
 def _grouped(
@@ -359,6 +312,22 @@ def _fp8(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
     return None if _is_by_row(weight, kind, spec) else evolve(plain, misfit=(name, (*rows, 1)))
 
 
+def _own(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
+    """Experts in one tensor [experts, in, out] without a last name, on which those of its scales hang."""
+    weight, scale = tensors[OWN], _of(tensors, *HANGING)
+    verdict = _weight({f"weight{leaf}": kind for leaf, kind in tensors.items()}, spec)
+    fits = verdict is not None and verdict.misfit is None
+    if not fits and scale and weight.dtype.startswith(("F8_E", "I8")) and len(weight.shape) > 2:
+        experts, out = weight.shape[0], weight.shape[-1]
+        if scale[1].shape in ((experts,), (experts, 1, 1), (experts, out), (experts, 1, out)):
+            encoding = "int8" if weight.dtype == "I8" else weight.dtype.lower()
+            return Verdict(encoding=encoding, shape=weight.shape, parameters=prod(weight.shape))
+    if verdict is None or verdict.misfit is None:
+        return verdict
+    leaf, shape = verdict.misfit
+    return evolve(verdict, misfit=(leaf.removeprefix("weight"), shape))
+
+
 def _mlx(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
     """MLX: values packed bit by bit in words of 32; without biases the scales' share of the row tells the mode."""
     weight, scales, biases = tensors["weight"], _of(tensors, "scales"), tensors.get("biases")
@@ -370,6 +339,8 @@ def _mlx(tensors: Mapping[str, Kind], spec: Spec | None) -> Verdict | None:
         return None
     shape = (*weight.shape[:-1], weight.shape[-1] * 32 // spec.bits)
     verdict = _grouped(f"affine{spec.bits}", shape, spec.group_size, scales, by_tensors=False)
+    if shape[-1] % spec.group_size:  # MLX packs whole groups only
+        verdict = evolve(verdict, misfit=(scales[0], (*shape[:-1], shape[-1] // spec.group_size)))
     if biases is None:
         return evolve(verdict, lacks="biases") if spec.encoding == verdict.encoding else None
     if verdict.misfit is None and biases.shape != scales[1].shape:
@@ -393,4 +364,5 @@ _FORMS: dict[str, Callable[[Mapping[str, Kind], Spec | None], Verdict | None]] =
     "_blocks": _blocks,
     "qweight": _qweight,
     "weight": _weight,
+    OWN: _own,
 }

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from kimi_inspect.declared import Declaration, declaration_of
 from kimi_inspect.dtypes import SAFETENSORS_BITS
 from kimi_inspect.findings import MAX_EXAMPLES, finding
-from kimi_inspect.forms import CONTAINERS, LEAVES, SCALES, Verdict
+from kimi_inspect.forms import Verdict
 from kimi_inspect.header import Kind
+from kimi_inspect.leaves import CONTAINERS, LEAVES, ROLES, SCALES
 from kimi_inspect.pairing import Case, Rows, Stored, cases_of
 from kimi_inspect.patterns import Patterns
 from kimi_inspect.sums import distinct, present
@@ -174,7 +175,7 @@ class _Packer:
         else:
             return
         for leaf, rows in case.partners.items():
-            self._belongs(look, LEAVES[leaf], rows)
+            self._belongs(look, ROLES[leaf], rows)
 
     def _belongs(self, weight: Look, role: Role, rows: Rows) -> None:
         """Give tensors the role that they have for a weight, and its encoding."""
@@ -204,6 +205,7 @@ class _Packer:
             (row, case.main, scales.get((case.text, case.main)) or _scale_name(case))
             for case in self._cases
             if not case.scale
+            and case.main in SCALES
             and (case.kind.dtype in CONTAINERS or case.kind.dtype.startswith("F8_E"))
             and (case.main != "weight" or (case.text, case.main) in scales or (case.spec and not len(case.extras)))
             for row in case.rows.tolist()

@@ -16,14 +16,18 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from kimi_inspect.declared import Declaration, Spec
-from kimi_inspect.forms import CONTAINERS, LEAVES, MAINS, SCALES, Verdict, decide
+from kimi_inspect.forms import Verdict, decide
 from kimi_inspect.header import Kind
+from kimi_inspect.leaves import CONTAINERS, FOREIGN, HANGING, MAINS, MATRICES, OWN, ROLES, SCALES, TABLES
 from kimi_inspect.patterns import Patterns
 from kimi_inspect.sums import distinct
 
 __all__ = ["Case", "Rows", "Stored", "cases_of"]
 
 Rows = NDArray[np.int64]
+
+PARTNERS = frozenset(ROLES).difference(MAINS)
+"""Last parts of what stands beside a weight and is known."""
 
 MAX_TENSORS = 64
 """Patterns of tensors in one module that are looked at."""
@@ -58,7 +62,7 @@ class Case:
     @property
     def scale(self) -> str | None:
         """What their scale is called, if they have one."""
-        return next((leaf for leaf in SCALES[self.main] if leaf in self.partners), None)
+        return next((leaf for leaf in SCALES.get(self.main, ()) if leaf in self.partners), None)
 
 
 @frozen(eq=False, kw_only=True)
@@ -86,9 +90,7 @@ class _Leaf:
     digits: int
 
 
-_MASKED_LEAVES = sorted(
-    ((re.sub("[0-9]", "0", leaf).encode(), leaf) for leaf in LEAVES), key=lambda item: -len(item[0])
-)
+_MASKED_LEAVES = sorted(((re.sub("[0-9]", "0", leaf).encode(), leaf) for leaf in ROLES), key=lambda item: -len(item[0]))
 
 
 def _leaf_of(mask: bytes) -> _Leaf | None:
@@ -105,7 +107,7 @@ def cases_of(stored: Stored, declaration: Declaration) -> list[Case]:
     return [
         case
         for module, leaves in pairing.modules().items()
-        for main in MAINS
+        for main in (*MAINS, *(leaf for leaf in leaves if leaf not in ROLES and leaf != OWN))
         if main in leaves
         for case in pairing.cases(module, main, leaves)
     ]
@@ -122,16 +124,37 @@ class _Pairing:
         self._packed = np.array(
             [one.dtype in CONTAINERS or one.dtype.startswith("F8_E") for one in stored.kinds] or [False]
         )
+        self._matrices = np.array([one.dtype in CONTAINERS and len(one.shape) > 1 for one in stored.kinds] or [False])
         self._masks = sorted((mask, code) for code, mask in enumerate(stored.patterns.masks))
 
     def modules(self) -> dict[bytes, dict[str, tuple[int, int]]]:
         """Return for each pattern of modules the patterns of its tensors: by last part, code and digits to cut."""
         modules: dict[bytes, dict[str, tuple[int, int]]] = {}
+        rest: dict[bytes, int] = {}
         for code, mask in enumerate(self._patterns.masks):
             leaf = _leaf_of(mask)
-            if leaf is not None:
+            if leaf is None:
+                rest[mask] = code
+            else:
                 modules.setdefault(leaf.module, {})[leaf.leaf] = (code, leaf.digits)
+        for module, leaves in modules.items():
+            if module in rest and not leaves.keys().isdisjoint(HANGING):
+                leaves[OWN] = (rest.pop(module), 0)
+        for mask, code in rest.items():
+            module, _, name = mask.rpartition(b".")
+            if len(modules.get(module, ())) < MAX_TENSORS and self._is_foreign(module, name, code):
+                modules.setdefault(module, {})[name.decode()] = (code, name.count(b"0"))
         return modules
+
+    def _is_foreign(self, module: bytes, name: bytes, code: int) -> bool:
+        """Whether tensors of a pattern that no form knows may hold what is packed in a form of their own.
+
+        They are whole numbers in a matrix; and the config names a method that no rule knows, or their module has to
+        have a matrix, and has something else beside them.
+        """
+        if not module or TABLES.search(name) or not self._matrices[self._kind[self._rows_of(code)]].any():
+            return False
+        return self._declaration.foreign or (module.endswith(MATRICES) and len(self._beside_of(module, code)) > 0)
 
     def cases(self, module: bytes, main: str, leaves: Mapping[str, tuple[int, int]]) -> Iterator[Case]:
         """Sort the weights of one pattern by what stands beside them, and judge each sort."""
@@ -139,13 +162,15 @@ class _Pairing:
         rows = self._rows_of(code)
         if main == "_blocks":
             rows = rows[np.array([kind.dtype == "U8" for kind in self._kinds])[self._kind[rows]]]
+        if main not in MAINS:
+            rows = self._foreign(rows, digits, leaves)
         if not self._packed[self._kind[rows]].any():
             return
         keys = self._patterns.key[rows] // 10**digits
-        columns = {leaf: self._beside(keys, *place) for leaf, place in leaves.items() if leaf not in MAINS}
+        columns = {leaf: self._beside(keys, *place) for leaf, place in leaves.items() if leaf in PARTNERS}
         specs, spec = self._specs(rows, main)
-        others = [code for mask, code in self._of_module(module) if not mask.endswith((b"weight", b"bias"))]
-        known = {code for code, _ in leaves.values()}
+        others = self._beside_of(module, code)
+        known = {place[0] for leaf, place in leaves.items() if leaf in ROLES or main not in ROLES}
         extras = [self._rows_of(code) for code in others if code not in known]
         for part in self._sorted(spec, rows, columns.values()):
             here = {leaf: column[part] for leaf, column in columns.items() if column[part[0]] >= 0}
@@ -161,8 +186,25 @@ class _Pairing:
                 spec=declared,
                 verdict=decide(main, tensors, declared),
                 text=re.sub("[0-9]+", "0", module.decode()),
-                suspect=main != "weight" or self._declaration.packed or bool(others),
+                suspect=main not in ("weight", *FOREIGN) or self._declaration.packed or bool(others),
             )
+
+    def _foreign(self, rows: Rows, digits: int, leaves: Mapping[str, tuple[int, int]]) -> Rows:
+        """Return of tensors that no form knows those in a weight's place: matrices, and no known weight beside."""
+        keys = self._patterns.key[rows] // 10**digits
+        alone = self._matrices[self._kind[rows]]
+        for main in leaves.keys() & MAINS:
+            alone = alone & (self._beside(keys, *leaves[main]) < 0)
+        found: Rows = rows[alone]
+        return found
+
+    def _beside_of(self, module: bytes, code: int) -> list[int]:
+        """Return the patterns of what stands in modules beside their weight, and is no matrix or bias by its name."""
+        return [
+            other
+            for mask, other in self._of_module(module)
+            if other != code and not mask.endswith((b"weight", b"bias", b"_proj"))
+        ]
 
     def _beside(self, keys: NDArray[np.int64], code: int, digits: int) -> Rows:
         """Return for each module the row of its tensor of another pattern; -1 where it has none."""
@@ -193,8 +235,11 @@ class _Pairing:
         if declaration.uniform:
             return [declaration.default], np.zeros(len(rows), np.int32)
         found: dict[Spec | None, int] = {}
-        cut = len(main) + (not main.startswith("_"))
-        specs = [found.setdefault(declaration.of(self._name_of(row)[:-cut]), len(found)) for row in rows.tolist()]
+        ending = main if main == OWN or main.startswith("_") else f".{main}"
+        specs = [
+            found.setdefault(declaration.of(self._name_of(row).removesuffix(ending)), len(found))
+            for row in rows.tolist()
+        ]
         return list(found), np.array(specs, np.int32)
 
 

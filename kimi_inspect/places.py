@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from kimi_inspect.components import Component
 from kimi_inspect.families import rules_of
 from kimi_inspect.families.converted import place_of
-from kimi_inspect.forms import LEAVES
+from kimi_inspect.leaves import HANGING, LEAVES
 from kimi_inspect.patterns import MAX_DIGITS, MAX_NUMBER, Patterns
 from kimi_inspect.rules import Judgement, judged
 from kimi_inspect.table import COMPONENTS, TensorTable
+from kimi_inspect.values import Role
 
 __all__ = ["Places", "module_of", "places_of"]
 
@@ -62,7 +63,7 @@ def places_of(table: TensorTable, weights_format: str, *, architecture: str | No
     place, draft_place, told = (np.full(len(first), -1, np.int32) for _ in range(3))
     for index, row in enumerate(first.tolist()):
         judgement = judgements[patterns.code[row]]
-        text, told[index] = _spelled(table.name_of(row), judgement, weights_format, architecture)
+        text, told[index] = _spelled(_name(table, row), judgement, weights_format, architecture)
         place[index] = texts.setdefault(text, len(texts))
         if has_drafts[index]:  # its own layers may bear the numbers of the model's
             draft_place[index] = texts.setdefault(f"mtp.{text}", len(texts))
@@ -71,6 +72,14 @@ def places_of(table: TensorTable, weights_format: str, *, architecture: str | No
     for column in (patterns.number([it.layer for it in judgements]), told[sort]):
         number = np.where(number >= 0, number, column)
     return Places(tuple(texts), np.where(is_draft, draft_place[sort], place[sort]), number)
+
+
+def _name(table: TensorTable, row: int) -> str:
+    """Return the name of a tensor, that of its weight for a scale which hangs on it."""
+    name, look = table.name_of(row), table.columns.looks[table.columns.look[row]]
+    if look.role is Role.WEIGHT or name.rpartition(".")[2] in LEAVES:
+        return name
+    return next((name.removesuffix(ending) for ending in HANGING if name.endswith(ending)), name)
 
 
 def _sorts(patterns: Patterns, judgements: list[Judgement]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from kimi_inspect.components import Component
 from kimi_inspect.findings import finding
-from kimi_inspect.forms import LEAVES, MAINS
+from kimi_inspect.leaves import LEAVES, MAINS
 from kimi_inspect.sums import distinct
 from kimi_inspect.table import COMPONENTS, TensorTable
 from kimi_inspect.values import Finding, Role

@@ -65,6 +65,7 @@ FLOORS = (
             "inventory",
             "rules",
             "declared",
+            "leaves",
             "forms",
             "table",
             "pairing",

@@ -14,8 +14,9 @@ from strategies import usual
 
 from kimi_inspect import Checkpoint, Role, open_checkpoint
 from kimi_inspect.declared import Spec
-from kimi_inspect.forms import LEAVES, MAINS, Verdict, decide
+from kimi_inspect.forms import Verdict, decide
 from kimi_inspect.header import Kind
+from kimi_inspect.leaves import LEAVES, MAINS
 from kimi_inspect.testing import DTYPE_BITS, HollowFile, TensorSpec, hollow_safetensors
 
 Tensors = Mapping[str, Kind]

@@ -101,6 +101,20 @@ def test_a_width_that_no_word_holds_is_not_believed() -> None:
     assert found.tensors[0].encoding == "unknown:u32"
 
 
+@pytest.mark.parametrize(("bits", "columns"), [(8, 32), (4, 32), (2, 96)])
+def test_rows_that_are_no_whole_groups_contradict_mlx(bits: int, columns: int) -> None:
+    config = {"quantization": {"bits": bits, "group_size": 64}}
+    text = f"weight U32 8 {columns * bits // 32}, scales BF16 8 {-(-columns // 64)}, biases BF16 8 {-(-columns // 64)}"
+    found = opened(text, text, config=config)
+    assert {one.encoding for one in found.tensors} == {"unknown:u32"}
+    assert codes(found) == ["packing-disagrees"]
+
+
+def test_one_row_that_is_no_whole_groups_is_found_among_others() -> None:
+    sound, short = MLX, "weight U32 8 2, scales BF16 8 1, biases BF16 8 1"
+    assert codes(opened(sound, short, sound, config={"quantization": FOUR_BITS})) == ["scale-shape"]
+
+
 def test_a_mode_that_is_no_text_declares_nothing() -> None:
     assert declaration_of({"quantization": {"bits": 4, "mode": {"a": 1}}}).encodings == set()
 
