@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import takewhile
 
 import numpy as np
 from attrs import frozen
@@ -226,7 +226,7 @@ class _Pairing:
         """Yield the patterns of all tensors of a module, those of modules inside it left out."""
         begin = module + b"."
         at = bisect_left(self._masks, (begin, 0))
-        inside = takewhile(lambda item: item[0].startswith(begin), islice(self._masks, at, at + MAX_TENSORS))
+        inside = takewhile(lambda item: item[0].startswith(begin), self._masks[at : at + MAX_TENSORS])
         return (item for item in inside if b"." not in item[0][len(begin) :] or item[0].startswith(begin + b"weight."))
 
     def _specs(self, rows: Rows, main: str) -> tuple[list[Spec | None], NDArray[np.int32]]:
