@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from kimi_inspect.facts import MAX_COUNT
 from kimi_inspect.families import rules_of
 from kimi_inspect.findings import finding
 from kimi_inspect.header import Header, Kind
+from kimi_inspect.names import Names
 from kimi_inspect.packing import block_packing, find_packing
 from kimi_inspect.patterns import Patterns
 from kimi_inspect.rules import Rule
@@ -55,22 +56,16 @@ def understand(
     is_gguf = weights_format == "gguf"
     parts = [header for _, header in headers]
     names = tuple(header.names for header in parts)
-    first = np.cumsum([0, *map(len, names)])
-    shard = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(first))
+    shard = np.repeat(np.arange(len(names), dtype=np.int32), list(map(len, names)))
     kinds, kind = _merged_kinds(parts)
     patterns = Patterns.of(names)
     classes = _classes(
         patterns, [path for path, _ in headers], shard, sides or {}, rules_of(weights_format, patterns.texts)
     )
-
-    def name_of(row: int) -> str:
-        shard = int(np.searchsorted(first, row, side="right")) - 1
-        return names[shard][row - int(first[shard])]
-
     if is_gguf:
         packing = block_packing(patterns, kinds, kind)
     else:
-        packing = find_packing(patterns, kinds, kind, config=config, name_of=name_of)
+        packing = find_packing(patterns, kinds, kind, config=config, name_of=_namer(names))
     owners = [_owner(path, (sides or {}).get(path), headers[0][0]) for path, _ in headers]
     columns = Columns(
         names=names,
@@ -93,6 +88,17 @@ def understand(
     table = TensorTable(columns)
     findings = (*packing.findings, *_repeat_findings(table, columns.repeated), *_unclassified(table))
     return Meaning(table=table, patterns=patterns, findings=findings)
+
+
+def _namer(names: Sequence[Names]) -> Callable[[int], str]:
+    """Return what gives the name of a row, counted over all shards."""
+    first = np.cumsum([0, *map(len, names)])
+
+    def name_of(row: int) -> str:
+        shard = int(np.searchsorted(first, row, side="right")) - 1
+        return names[shard][row - int(first[shard])]
+
+    return name_of
 
 
 def _classes(
