@@ -46,6 +46,7 @@ LEAVES: dict[str, Role] = {
     "weight_scale_2": Role.SCALE,
     "weight_global_scale": Role.SCALE,
     "input_scale": Role.SCALE,
+    "input_scale_ub": Role.SCALE,
     "input_global_scale": Role.SCALE,
     "k_scale": Role.SCALE,
     "v_scale": Role.SCALE,

@@ -135,3 +135,17 @@ def test_what_only_ends_like_a_scale_is_a_weight(dtype: str) -> None:
         (dtype.lower(), Role.WEIGHT),
         ("f32", Role.WEIGHT),
     ]
+
+
+def test_a_bound_for_the_scale_of_what_comes_in_is_no_weight() -> None:
+    """Llama 3.1 405B in FP8, by FBGEMM, has one beside each weight and its scale."""
+    module = "model.layers.0.mlp.up_proj."
+    found = opened(
+        TensorSpec(f"{module}weight", "F8_E4M3", (128, 64)),
+        TensorSpec(f"{module}weight_scale", "F32", (128, 1)),
+        TensorSpec(f"{module}input_scale_ub", "F32", (1,)),
+        config={"quantization_config": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}},
+    )
+    assert codes(found) == []
+    assert [found.tensors[module + name].role for name in ("weight_scale", "input_scale_ub")] == [Role.SCALE] * 2
+    assert found.tensors.parameters.sum() == 128 * 64
