@@ -157,11 +157,11 @@ def lock_located(
 
 def _refuse_partials(root: Path, wanted: Sequence[ListedFile], globs: Sequence[str]) -> None:
     """Raise where a download is not finished; globs may choose other files, and those that only look like it."""
-    partials = [file.path for file in wanted if file.path.endswith(UNFINISHED)] if not globs else []
-    if not partials and not globs and (kept := first_partial(root)) is not None:
-        partials = [kept]
-    if partials:
-        raise CheckpointError(_UNFINISHED, file=partials[0])
+    if globs:
+        return
+    partial = next((file.path for file in wanted if file.path.endswith(UNFINISHED)), None) or first_partial(root)
+    if partial is not None:
+        raise CheckpointError(_UNFINISHED, file=partial)
 
 
 def _refuse_names(files: Sequence[ListedFile]) -> None:
